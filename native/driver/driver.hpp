@@ -1,0 +1,183 @@
+// The seam between the core and a machine.
+//
+// `Driver` has two implementations: CudaDriver (cuda/), which loads libcuda at run time, and SimDriver (sim/),
+// a deterministic machine inside this process. The core holds a reference that it was handed; there is no
+// global. No type of cuda.h stands in this header, so that nothing above it depends on a CUDA version.
+//
+// Rules for every operation
+// - It returns a Status and leaves its outputs untouched when it fails.
+// - It is called without the Python GIL and without a lock that a host function could take, because enqueues
+//   can block too. (`current_context` is the one exception: it reads thread-local state and never blocks.)
+// - It leaves the calling thread's current context as it found it, except `set_current_context`.
+// - Handles are plain 64-bit numbers. 0 is never a live handle, except that StreamHandle 0 means the legacy
+//   default stream of the current context.
+// - After fork() in a process that used the driver, every operation of the child fails with Code::forked.
+// - Implementations are safe to call from several threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "status.hpp"
+
+namespace stf_places {
+
+using ContextHandle = std::uint64_t;
+using StreamHandle = std::uint64_t;
+using EventHandle = std::uint64_t;
+using Address = std::uint64_t;
+using HostFunction = void (*)(void*);
+
+// Where bytes lie. `device` is -1 unless kind is device (for managed it is the preferred device, or -1).
+struct Location {
+  enum class Kind : std::uint8_t { host, device, managed };
+  Kind kind = Kind::host;
+  int device = -1;
+  bool operator==(const Location&) const = default;
+};
+
+struct DeviceProperties {
+  std::string name;
+  int sm_count = 0;
+  int compute_major = 0;
+  int compute_minor = 0;
+  std::size_t total_memory = 0;        // bytes
+  double memory_bandwidth = 0;         // GB/s; 0 when unknown
+  int copy_engines = 0;
+  bool memory_pools = false;           // stream-ordered allocation
+  bool managed_memory = false;
+  std::string uuid;                    // "" when unknown
+};
+
+// A directed link between two devices, or between the host (-1) and a device.
+struct Link {
+  bool peer = false;        // direct access possible
+  double bandwidth = 0;     // GB/s; 0 when unknown
+  double latency_us = 0;
+};
+
+// A range that an operation reads or writes; the simulated machine checks bounds, lifetime and order with it.
+struct Access {
+  Address address = 0;
+  std::size_t nbytes = 0;
+  bool write = false;
+};
+
+// What is known about work that runs on the SMs. CUDA ignores it; the simulated machine takes its clock from it.
+struct Work {
+  std::string_view symbol;            // task name, for reports
+  double cost_us = -1;                // duration on `sms` SMs; negative: latency + bytes over bandwidth
+  int sms = 0;                        // width; 0: the whole place
+  int waves = 1;                      // points at which work of higher priority can take the SMs, plus one
+  std::span<const Access> accesses;
+};
+
+// A kernel of the machine's own kind. `function` is a CUfunction or CUkernel.
+struct KernelLaunch {
+  Address function = 0;
+  unsigned grid[3] = {1, 1, 1};
+  unsigned block[3] = {1, 1, 1};
+  unsigned shared_bytes = 0;
+  void** parameters = nullptr;
+};
+
+// Lets a long wait notice signals. `check` is called every few milliseconds without any lock held and returns
+// true to give up; the wait then fails with Code::interrupted.
+struct Interrupt {
+  bool (*check)(void*) = nullptr;
+  void* argument = nullptr;
+  bool pending() const { return check != nullptr && check(argument); }
+};
+
+class Driver {
+ public:
+  virtual ~Driver() = default;
+
+  // ---- What it is --------------------------------------------------------------------------------------
+  virtual std::string_view name() const = 0;      // "cuda" or "sim"
+  virtual std::string_view machine() const = 0;   // "cuda", or the simulated machine's name ("h200x2")
+  virtual bool simulated() const = 0;
+  virtual bool executes() const { return true; }  // false: a simulated machine that moves no bytes
+  virtual Status version(int* out) = 0;           // 13000 for CUDA 13.0
+
+  // ---- Devices -----------------------------------------------------------------------------------------
+  virtual Status device_count(int* out) = 0;
+  virtual Status device_properties(int device, DeviceProperties* out) = 0;
+  virtual Status memory_info(int device, std::size_t* free, std::size_t* total) = 0;
+  // from/to: device ordinals, -1 for the host. Asked of the driver at each call: it can change outside.
+  virtual Status link(int from, int to, Link* out) = 0;
+  // Lets kernels and copies of `device` reach memory of `peer` (its pool and plain allocations). Idempotent.
+  virtual Status enable_peer_access(int device, int peer) = 0;
+
+  // ---- Contexts ----------------------------------------------------------------------------------------
+  // The primary context of a device, retained for as long as this driver lives.
+  virtual Status primary_context(int device, ContextHandle* out) = 0;
+  virtual Status current_context(ContextHandle* out) = 0;  // 0 when none is current
+  virtual Status set_current_context(ContextHandle context) = 0;
+  virtual Status context_device(ContextHandle context, int* out) = 0;
+
+  // ---- Streams (of a context; non-blocking towards the legacy default stream) ------------------------------
+  // priority: 0 is the default, negative numbers are more urgent (clamped to what the device has).
+  virtual Status create_stream(ContextHandle context, int priority, StreamHandle* out) = 0;
+  virtual Status destroy_stream(StreamHandle stream) = 0;  // work already enqueued still completes
+  virtual Status query_stream(StreamHandle stream) = 0;    // not_ready while work is pending
+  virtual Status synchronize_stream(StreamHandle stream, const Interrupt& interrupt) = 0;
+  virtual Status stream_context(StreamHandle stream, ContextHandle* out) = 0;
+  virtual Status stream_capturing(StreamHandle stream, bool* out) = 0;
+  // The legacy default streams of `context`: not_ready while work is pending there.
+  virtual Status query_default_streams(ContextHandle context) = 0;
+
+  // ---- Events ------------------------------------------------------------------------------------------
+  virtual Status create_event(ContextHandle context, bool timing, EventHandle* out) = 0;
+  virtual Status destroy_event(EventHandle event) = 0;
+  virtual Status record_event(EventHandle event, StreamHandle stream) = 0;
+  virtual Status wait_event(StreamHandle stream, EventHandle event) = 0;
+  virtual Status query_event(EventHandle event) = 0;
+  virtual Status synchronize_event(EventHandle event, const Interrupt& interrupt) = 0;
+  // Microseconds from one completed timing event to another of the same device.
+  virtual Status elapsed_us(EventHandle from, EventHandle to, double* out) = 0;
+
+  // ---- Memory ------------------------------------------------------------------------------------------
+  // Stream-ordered memory from a pool of our own: usable by what follows on `stream`, given back after what
+  // precedes on `stream`. `stream` belongs to `device` for allocation; a free may come from another device.
+  virtual Status allocate_device(int device, std::size_t nbytes, StreamHandle stream, Address* out) = 0;
+  virtual Status free_device(int device, Address address, StreamHandle stream) = 0;
+  virtual Status trim_device(int device) = 0;  // gives unused pool memory back to the system
+  virtual Status allocate_host(std::size_t nbytes, Address* out) = 0;  // pinned, reachable by all devices
+  virtual Status free_host(Address address) = 0;                       // the caller has waited for its users
+  virtual Status allocate_managed(std::size_t nbytes, int device, Address* out) = 0;
+  virtual Status free_managed(Address address) = 0;
+
+  // Bytes between any two locations, in stream order. Host memory may be pageable.
+  virtual Status copy(Address to, Location to_at, Address from, Location from_at, std::size_t nbytes,
+                      StreamHandle stream) = 0;
+  // `count` elements of `width` bytes (1, 2, 4, 8 or 16), each set to the bytes at `value`.
+  virtual Status fill(Address to, Location at, const void* value, std::size_t width, std::size_t count,
+                      StreamHandle stream) = 0;
+
+  // ---- Work --------------------------------------------------------------------------------------------
+  // `function(argument)` on a thread of the driver's, in stream order. On the simulated machine: on the
+  // thread of a later call. After a context error it is not called.
+  virtual Status host_function(StreamHandle stream, HostFunction function, void* argument) = 0;
+  virtual Status launch(const KernelLaunch& kernel, StreamHandle stream, const Work& work) = 0;
+
+  // Host code that stands for device work, run in stream order: simulated machine only. `function` may be
+  // null (only the clock moves). It is run exactly once, or never when the machine does not execute or the
+  // work before it failed; `release(argument)` is called in every case, once.
+  virtual Status host_work(StreamHandle stream, HostFunction function, HostFunction release, void* argument,
+                           const Work& work);
+  // Brackets a task body that uses the CPU directly on the data. begin_body drains everything that later work
+  // on `stream` would have to wait for; end_body puts the body's duration and accesses on the clock. Both do
+  // nothing on CUDA.
+  virtual Status begin_body(StreamHandle stream, const Interrupt& interrupt);
+  virtual Status end_body(StreamHandle stream, const Work& work);
+};
+
+// Loads libcuda and initialises it. Fails with not_supported where no driver is installed.
+Status make_cuda_driver(std::shared_ptr<Driver>* out);
+
+}  // namespace stf_places
