@@ -1,0 +1,41 @@
+// Current contexts: made current for a moment, and the same as before afterwards.
+#pragma once
+
+#include "api.hpp"
+
+namespace stf_places::cuda {
+
+// Makes a context current for the scope's life. Costs one cuCtxGetCurrent when it is current already, which
+// is the usual case; otherwise it is pushed and popped, so that the caller's stack of contexts stays as it
+// was.
+class ContextScope {
+ public:
+  ContextScope(const Api& api, CUcontext context);
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+  // Why the context could not be made current. Asked once.
+  Status status() { return std::move(status_); }
+
+ private:
+  const Api& api_;
+  Status status_;
+  bool pushed_ = false;
+};
+
+// Runs `operation` on a stream. Threads without a current context are refused by some calls although the
+// stream says all: then, and only then, the operation is tried again with the stream's own context current.
+// So the usual case costs nothing.
+template <class Operation>
+Status on_stream(const Api& api, CUstream stream, Operation operation) {
+  Status status = operation();
+  if (status.ok() || status.failure().raw != CUDA_ERROR_INVALID_CONTEXT || stream == nullptr) return status;
+  CUcontext owner = nullptr;
+  if (!api.StreamGetCtx(stream, &owner).ok()) return status;
+  ContextScope scope(api, owner);
+  if (!scope.status().ok()) return status;
+  return operation();
+}
+
+}  // namespace stf_places::cuda

@@ -1,0 +1,92 @@
+// The Driver of real GPUs, through libcuda loaded at run time.
+//
+// One class, its members defined by resource family: cuda_driver.cpp (devices and contexts), streams.cpp
+// (streams and events), memory.cpp (allocation), transfers.cpp (copies and fills) and work.cpp (host
+// functions, kernels).
+#pragma once
+
+#include "../driver.hpp"
+#include "api.hpp"
+#include "devices.hpp"
+
+namespace stf_places::cuda {
+
+class CudaDriver final : public Driver {
+ public:
+  // Opens libcuda, initialises it and finds the devices.
+  Status open();
+
+  std::string_view name() const override { return "cuda"; }
+  std::string_view machine() const override { return "cuda"; }
+  bool simulated() const override { return false; }
+  Status version(int* out) override;
+
+  Status device_count(int* out) override;
+  Status device_properties(int device, DeviceProperties* out) override;
+  Status memory_info(int device, std::size_t* free, std::size_t* total) override;
+  Status link(int from, int to, Link* out) override;
+  Status enable_peer_access(int device, int peer) override;
+
+  Status primary_context(int device, ContextHandle* out) override;
+  Status current_context(ContextHandle* out) override;
+  Status set_current_context(ContextHandle context) override;
+  Status context_device(ContextHandle context, int* out) override;
+
+  Status create_stream(ContextHandle context, int priority, StreamHandle* out) override;
+  Status destroy_stream(StreamHandle stream) override;
+  Status query_stream(StreamHandle stream) override;
+  Status synchronize_stream(StreamHandle stream, const Interrupt& interrupt) override;
+  Status stream_context(StreamHandle stream, ContextHandle* out) override;
+  Status stream_capturing(StreamHandle stream, bool* out) override;
+  Status query_default_streams(ContextHandle context) override;
+
+  Status create_event(ContextHandle context, bool timing, EventHandle* out) override;
+  Status destroy_event(EventHandle event) override;
+  Status record_event(EventHandle event, StreamHandle stream) override;
+  Status wait_event(StreamHandle stream, EventHandle event) override;
+  Status query_event(EventHandle event) override;
+  Status synchronize_event(EventHandle event, const Interrupt& interrupt) override;
+  Status elapsed_us(EventHandle from, EventHandle to, double* out) override;
+
+  Status allocate_device(int device, std::size_t nbytes, StreamHandle stream, Address* out) override;
+  Status free_device(int device, Address address, StreamHandle stream) override;
+  Status trim_device(int device) override;
+  Status allocate_host(std::size_t nbytes, Address* out) override;
+  Status free_host(Address address) override;
+  Status allocate_managed(std::size_t nbytes, int device, Address* out) override;
+  Status free_managed(Address address) override;
+
+  Status copy(Address to, Location to_at, Address from, Location from_at, std::size_t nbytes,
+              StreamHandle stream) override;
+  Status fill(Address to, Location at, const void* value, std::size_t width, std::size_t count,
+              StreamHandle stream) override;
+
+  Status host_function(StreamHandle stream, HostFunction function, void* argument) override;
+  Status launch(const KernelLaunch& kernel, StreamHandle stream, const Work& work) override;
+
+ private:
+  Status out_of_memory(Status status, int device, std::size_t nbytes);
+  Status copy_between_peers(Address to, int to_device, Address from, int from_device, std::size_t nbytes,
+                            StreamHandle stream);
+  Status fill_device(Address to, const void* value, std::size_t width, std::size_t count,
+                     StreamHandle stream);
+  Status fill_narrow(Address to, const unsigned char* value, std::size_t width, std::size_t count,
+                     StreamHandle stream);
+  Status fill_wide(Address to, const unsigned char* value, std::size_t width, std::size_t count,
+                   StreamHandle stream);
+  Status fill_host(Address to, const void* value, std::size_t width, std::size_t count, StreamHandle stream);
+
+  Api api_;
+  Devices devices_{api_};
+};
+
+// A handle of the seam as the driver's own pointer type, and back.
+template <class Pointer>
+Pointer from_handle(std::uint64_t handle) noexcept {
+  return reinterpret_cast<Pointer>(static_cast<std::uintptr_t>(handle));
+}
+inline std::uint64_t to_handle(const void* pointer) noexcept {
+  return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(pointer));
+}
+
+}  // namespace stf_places::cuda

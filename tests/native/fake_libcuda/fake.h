@@ -1,0 +1,54 @@
+/* What the files of the stand-in share. */
+#pragma once
+
+#include <stdint.h>
+#include <stdlib.h>
+
+typedef int Result;
+enum {
+  OK = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  INVALID_CONTEXT = 201,
+  INVALID_HANDLE = 400,
+};
+
+typedef struct Context {
+  int device;
+  int retained;
+} Context;
+typedef struct Stream {
+  Context* context;
+  int alive;
+} Stream;
+
+typedef struct Entry {
+  const char* name;
+  int since; /* the version whose signature the function has */
+  void* function;
+} Entry;
+extern const Entry memory_entries[]; /* up to the one without a name */
+
+static const size_t device_memory = (size_t)1 << 30;
+
+/* The settings of the environment; see fake_libcuda.c. */
+int number(const char* variable, int otherwise);
+int listed(const char* variable, const char* name, int* value);
+void log_line(const char* format, const char* name, int version);
+
+Context* current(void); /* of this thread, or null */
+Result check_stream(Stream* stream);
+
+#define ENTER(name)                                    \
+  do {                                                 \
+    int code = 0;                                      \
+    log_line("!%s\n", name, 0);                        \
+    if (listed("FAKE_FAIL", name, &code)) return code; \
+  } while (0)
+#define NEEDS_CONTEXT \
+  if (current() == NULL) return INVALID_CONTEXT
+#define NEEDS_STREAM(stream)               \
+  do {                                     \
+    Result checked = check_stream(stream); \
+    if (checked != OK) return checked;     \
+  } while (0)

@@ -1,0 +1,197 @@
+/* Memory, copies, fills and host functions of the stand-in. */
+#include <string.h>
+
+#include "fake.h"
+
+enum { MAX_BLOCKS = 4096 };
+
+typedef struct Pool {
+  int device;
+} Pool;
+static struct {
+  void* address;
+  size_t nbytes;
+  int device;
+} blocks[MAX_BLOCKS];
+static char lock; /* several threads use the driver at once */
+
+static size_t used(int device) {
+  size_t sum = 0;
+  for (int i = 0; i < MAX_BLOCKS; ++i)
+    if (blocks[i].address != NULL && blocks[i].device == device) sum += blocks[i].nbytes;
+  return sum;
+}
+static void enter(void) {
+  while (__atomic_test_and_set(&lock, __ATOMIC_ACQUIRE)) continue;
+}
+static void leave(void) { __atomic_clear(&lock, __ATOMIC_RELEASE); }
+static Result take(void** out, size_t nbytes, int device) {
+  Result result = nbytes == 0 ? INVALID_VALUE : OUT_OF_MEMORY;
+  enter();
+  if (nbytes > 0 && (device < 0 || used(device) + nbytes <= device_memory)) {
+    for (int i = 0; i < MAX_BLOCKS && result != OK; ++i) {
+      if (blocks[i].address != NULL) continue;
+      blocks[i].address = *out = malloc(nbytes);
+      blocks[i].nbytes = nbytes;
+      blocks[i].device = device;
+      result = OK;
+    }
+  }
+  leave();
+  return result;
+}
+static Result give(void* address) {
+  Result result = INVALID_VALUE;
+  enter();
+  for (int i = 0; i < MAX_BLOCKS && result != OK; ++i) {
+    if (address == NULL || blocks[i].address != address) continue;
+    free(address);
+    blocks[i].address = NULL;
+    result = OK;
+  }
+  leave();
+  return result;
+}
+static Result mem_info(size_t* free_bytes, size_t* total) {
+  ENTER("cuMemGetInfo");
+  NEEDS_CONTEXT;
+  *total = device_memory;
+  *free_bytes = device_memory - used(current()->device);
+  return OK;
+}
+static Result pool_create(Pool** out, const int* props) {
+  ENTER("cuMemPoolCreate");
+  if (props[0] != 1 || props[1] != 0 || props[2] != 1) return INVALID_VALUE; /* pinned, no handles, device */
+  *out = (Pool*)calloc(1, sizeof(Pool));
+  (*out)->device = props[3];
+  return OK;
+}
+static Result pool_destroy(Pool* pool) {
+  ENTER("cuMemPoolDestroy");
+  free(pool);
+  return OK;
+}
+static Result pool_attribute(Pool* pool, int which, uint64_t* value) {
+  ENTER("cuMemPoolSetAttribute");
+  (void)pool;
+  return which == 4 && *value == UINT64_MAX ? OK : INVALID_VALUE; /* RELEASE_THRESHOLD */
+}
+static Result pool_access(Pool* pool, const int* access, size_t count) {
+  ENTER("cuMemPoolSetAccess");
+  return count == 1 && access[0] == 1 && access[1] != pool->device && access[2] == 3 ? OK : INVALID_VALUE;
+}
+static Result pool_trim(Pool* pool, size_t keep) {
+  ENTER("cuMemPoolTrimTo");
+  (void)pool;
+  return keep == 0 ? OK : INVALID_VALUE;
+}
+static Result alloc_from_pool(void** out, size_t nbytes, Pool* pool, Stream* stream) {
+  ENTER("cuMemAllocFromPoolAsync");
+  NEEDS_STREAM(stream);
+  return take(out, nbytes, pool->device);
+}
+static Result free_async(void* address, Stream* stream) {
+  ENTER("cuMemFreeAsync");
+  NEEDS_STREAM(stream);
+  return give(address);
+}
+static Result host_alloc(void** out, size_t nbytes, unsigned flags) {
+  ENTER("cuMemHostAlloc");
+  NEEDS_CONTEXT;
+  (void)flags;
+  return take(out, nbytes, -1);
+}
+static Result host_free(void* address) {
+  ENTER("cuMemFreeHost");
+  NEEDS_CONTEXT;
+  return give(address);
+}
+static Result managed_alloc(void** out, size_t nbytes, unsigned flags) {
+  ENTER("cuMemAllocManaged");
+  NEEDS_CONTEXT;
+  return flags == 1 ? take(out, nbytes, current()->device) : INVALID_VALUE;
+}
+static Result advise(void* address, size_t nbytes, int advice, int device) {
+  ENTER("cuMemAdvise");
+  (void)address;
+  (void)nbytes;
+  (void)device;
+  return advice == 3 ? OK : INVALID_VALUE; /* SET_PREFERRED_LOCATION */
+}
+static Result mem_free(void* address) {
+  ENTER("cuMemFree");
+  NEEDS_CONTEXT;
+  return give(address);
+}
+
+/* Transfers and work. */
+static Result copy(void* to, const void* from, size_t nbytes, Stream* stream) {
+  ENTER("cuMemcpyAsync");
+  NEEDS_STREAM(stream);
+  memmove(to, from, nbytes);
+  return OK;
+}
+static Result copy_peer(void* to, Context* target, const void* from, Context* source, size_t nbytes,
+                        Stream* stream) {
+  ENTER("cuMemcpyPeerAsync");
+  NEEDS_STREAM(stream);
+  if (target == source) return INVALID_VALUE;
+  memmove(to, from, nbytes);
+  return OK;
+}
+static Result fill8(unsigned char* to, unsigned char value, size_t count, Stream* stream) {
+  ENTER("cuMemsetD8Async");
+  NEEDS_STREAM(stream);
+  memset(to, value, count);
+  return OK;
+}
+static Result fill16(uint16_t* to, uint16_t value, size_t count, Stream* stream) {
+  ENTER("cuMemsetD16Async");
+  NEEDS_STREAM(stream);
+  for (size_t i = 0; i < count; ++i) to[i] = value;
+  return OK;
+}
+static Result fill32(uint32_t* to, uint32_t value, size_t count, Stream* stream) {
+  ENTER("cuMemsetD32Async");
+  NEEDS_STREAM(stream);
+  for (size_t i = 0; i < count; ++i) to[i] = value;
+  return OK;
+}
+static Result fill2d32(char* to, size_t pitch, uint32_t value, size_t width, size_t height, Stream* stream) {
+  ENTER("cuMemsetD2D32Async");
+  NEEDS_STREAM(stream);
+  if (height > 65535) return INVALID_VALUE; /* stricter than any driver is known to be */
+  for (size_t row = 0; row < height; ++row)
+    for (size_t i = 0; i < width; ++i) ((uint32_t*)(to + row * pitch))[i] = value;
+  return OK;
+}
+static Result host_function(Stream* stream, void (*function)(void*), void* argument) {
+  ENTER("cuLaunchHostFunc");
+  NEEDS_STREAM(stream);
+  function(argument);
+  return OK;
+}
+
+const Entry memory_entries[] = {
+    {"cuMemGetInfo", 3020, (void*)mem_info},
+    {"cuMemPoolCreate", 11020, (void*)pool_create},
+    {"cuMemPoolDestroy", 11020, (void*)pool_destroy},
+    {"cuMemPoolSetAttribute", 11020, (void*)pool_attribute},
+    {"cuMemPoolSetAccess", 11020, (void*)pool_access},
+    {"cuMemPoolTrimTo", 11020, (void*)pool_trim},
+    {"cuMemAllocFromPoolAsync", 11020, (void*)alloc_from_pool},
+    {"cuMemFreeAsync", 11020, (void*)free_async},
+    {"cuMemHostAlloc", 2020, (void*)host_alloc},
+    {"cuMemFreeHost", 2000, (void*)host_free},
+    {"cuMemAllocManaged", 6000, (void*)managed_alloc},
+    {"cuMemAdvise", 8000, (void*)advise},
+    {"cuMemFree", 3020, (void*)mem_free},
+    {"cuMemcpyAsync", 4000, (void*)copy},
+    {"cuMemcpyPeerAsync", 4000, (void*)copy_peer},
+    {"cuMemsetD8Async", 3020, (void*)fill8},
+    {"cuMemsetD16Async", 3020, (void*)fill16},
+    {"cuMemsetD32Async", 3020, (void*)fill32},
+    {"cuMemsetD2D32Async", 3020, (void*)fill2d32},
+    {"cuLaunchHostFunc", 10000, (void*)host_function},
+    {NULL, 0, NULL},
+};
