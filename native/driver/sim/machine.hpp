@@ -1,0 +1,225 @@
+// The simulated machine itself: SimDriver put together from memory, effects, clock, races and faults.
+//
+// One mutex guards all state and is held for short moments only. Whoever makes effects is the executor: one
+// thread at a time, marked by `executor_`, which gives the mutex up around each memcpy and each call of a
+// host function, so that other threads can go on submitting meanwhile.
+//
+// The member functions are spread by subject: machine.cpp (devices, contexts), machine_control.cpp (what only
+// a simulation can do, submitting), machine_streams.cpp, machine_events.cpp, machine_memory.cpp (also copies,
+// fills), machine_work.cpp (host functions, work, bodies), executor.cpp (making effects).
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "clock.hpp"
+#include "effects.hpp"
+#include "faults.hpp"
+#include "fork_guard.hpp"
+#include "memory.hpp"
+#include "operation.hpp"
+#include "races.hpp"
+#include "sim_driver.hpp"
+
+namespace stf_places::sim {
+
+class Machine final : public SimDriver {
+ public:
+  Machine(const MachineSpec& spec, const Options& options);
+  ~Machine() override;
+
+  std::string_view name() const override { return "sim"; }
+  std::string_view machine() const override { return spec_.name; }
+  bool simulated() const override { return true; }
+  bool executes() const override { return options_.execute; }
+  Status version(int* out) override;
+
+  Status device_count(int* out) override;
+  Status device_properties(int device, DeviceProperties* out) override;
+  Status memory_info(int device, std::size_t* free, std::size_t* total) override;
+  Status link(int from, int to, Link* out) override;
+  Status enable_peer_access(int device, int peer) override;
+
+  Status primary_context(int device, ContextHandle* out) override;
+  Status current_context(ContextHandle* out) override;
+  Status set_current_context(ContextHandle context) override;
+  Status context_device(ContextHandle context, int* out) override;
+
+  Status create_stream(ContextHandle context, int priority, StreamHandle* out) override;
+  Status destroy_stream(StreamHandle stream) override;
+  Status query_stream(StreamHandle stream) override;
+  Status synchronize_stream(StreamHandle stream, const Interrupt& interrupt) override;
+  Status stream_context(StreamHandle stream, ContextHandle* out) override;
+  Status stream_capturing(StreamHandle stream, bool* out) override;
+  Status query_default_streams(ContextHandle context) override;
+
+  Status create_event(ContextHandle context, bool timing, EventHandle* out) override;
+  Status destroy_event(EventHandle event) override;
+  Status record_event(EventHandle event, StreamHandle stream) override;
+  Status wait_event(StreamHandle stream, EventHandle event) override;
+  Status query_event(EventHandle event) override;
+  Status synchronize_event(EventHandle event, const Interrupt& interrupt) override;
+  Status elapsed_us(EventHandle from, EventHandle to, double* out) override;
+
+  Status allocate_device(int device, std::size_t nbytes, StreamHandle stream, Address* out) override;
+  Status free_device(int device, Address address, StreamHandle stream) override;
+  Status trim_device(int device) override;
+  Status allocate_host(std::size_t nbytes, Address* out) override;
+  Status free_host(Address address) override;
+  Status allocate_managed(std::size_t nbytes, int device, Address* out) override;
+  Status free_managed(Address address) override;
+  Status copy(Address to, Location to_at, Address from, Location from_at, std::size_t nbytes,
+              StreamHandle stream) override;
+  Status fill(Address to, Location at, const void* value, std::size_t width, std::size_t count,
+              StreamHandle stream) override;
+
+  Status host_function(StreamHandle stream, HostFunction function, void* argument) override;
+  Status launch(const KernelLaunch& kernel, StreamHandle stream, const Work& work) override;
+  Status host_work(StreamHandle stream, HostFunction function, HostFunction release, void* argument,
+                   const Work& work) override;
+  Status begin_body(StreamHandle stream, const Interrupt& interrupt) override;
+  Status end_body(StreamHandle stream, const Work& work) override;
+
+  const MachineSpec& spec() const override { return spec_; }
+  double now_us() const override;
+  void advance_us(double us) override;
+  void order_fault(FaultKind kind, std::uint64_t nth, Code code) override;
+  std::vector<std::string> conflicts() const override;
+  void record_timeline(bool on) override;
+  std::vector<TimelineEntry> timeline() const override;
+  std::size_t used_memory(int device) const override;
+  std::size_t live_allocations() const override;
+  std::uint64_t operations() const override;
+  Status drain() override;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  struct Context {
+    int device = 0;
+    StreamHandle default_stream = 0;  // made when it is first used
+  };
+  struct EventSlot {
+    std::uint32_t generation = 0;
+    bool live = false;
+    Event event;
+  };
+  struct Unreclaimed {
+    Allocation* allocation;
+    std::uint64_t sequence;  // last operation that could still touch it
+  };
+
+  // -- Looking up (all with the mutex held) --
+  Status find_device(const char* call, int device) const;
+  Status find_context(const char* call, ContextHandle context, Context** out);
+  // The stream, which must be open and on a device that is not lost.
+  Status find_stream(const char* call, StreamHandle handle, Stream** out);
+  Status find_open_stream(const char* call, StreamHandle handle, Stream** out);
+  Status find_event(const char* call, EventHandle handle, Event** out);
+  Stream* stream_at(StreamHandle handle) const;
+  Stream* make_stream(ContextHandle context, int priority);
+  void reap_streams();
+
+  // -- Submitting --
+  Operation* take(OperationKind kind, Stream* stream) { return pool_.take(kind, stream); }
+  // Puts the operation behind all others; `cost_us` is what the call costs the host.
+  void submit(Operation* operation, double cost_us);
+  // The same for one whose effect has been made already.
+  void submit_made(Operation* operation, double cost_us);
+  void put_on_clock(Operation* operation, double cost_us);
+  // Keeps the number of pending operations bounded, as a real driver's enqueue would by blocking.
+  void bound_pending(Lock& lock);
+  void strike(FaultKind kind, Operation* operation);
+  Status strike_at_call(const char* call, FaultKind kind, int device);
+  void lose_device(int device, const Failure& failure);
+
+  // -- Making effects (executor.cpp) --
+  template <class Goal>
+  Status make_effects(Lock& lock, const char* call, const Interrupt& interrupt, Goal reached) {
+    while (!reached()) {
+      bool waited = false;
+      if (Status status = take_turn(lock, call, interrupt, &waited); !status) return status;
+      if (waited) continue;
+      Batch batch;
+      while (!reached() && batch.more() && make_next(lock, batch)) {
+      }
+      end_turn();
+      if (batch.count == 0 && !reached()) break;
+      if (Status status = check_interrupt(lock, call, interrupt); !status) return status;
+    }
+    return {};
+  }
+  // How much an executor does between two looks at signals.
+  struct Batch {
+    int count = 0;
+    std::optional<double> started_ms;
+    bool late = false;
+    bool more() const { return count < 256 && !late; }
+  };
+  Status refuse_in_callback(const char* call) const;
+  Status take_turn(Lock& lock, const char* call, const Interrupt& interrupt, bool* waited);
+  void end_turn();
+  Status check_interrupt(Lock& lock, const char* call, const Interrupt& interrupt);
+  bool make_next(Lock& lock, Batch& batch);
+  void make_effect(Lock& lock, Operation* operation, Batch& batch);
+  void act(Lock& lock, Operation* operation, bool skip, Batch& batch);
+  bool skips(const Operation* operation);
+  void fail_operation(Operation* operation);
+  void reclaim_released();
+
+  // -- Waiting --
+  void wait_until(double us, double cost_us);
+  // At least a little, so that a program which polls comes to an end.
+  double query_cost_us() const { return std::max(0.01, spec_.costs.query); }
+  Status report(const char* call, Stream* stream);
+  Status report_record(const char* call, const Record* record);
+  Status report_conflicts(const char* call);
+  Status first_failure(const char* call);
+
+  // -- Memory and work --
+  Status check_accesses(const char* call, const Stream* stream, const Work& work,
+                        std::vector<Allocation*>* found, std::size_t* nbytes);
+  Status check_width(const char* call, const Stream* stream, const Work& work) const;
+  Status prepare_work(const char* call, OperationKind kind, Stream* stream, const Work& work,
+                      Operation** out);
+  void time_work(Operation* operation, const Work& work, std::size_t nbytes) const;
+  void touch(const Actor& actor, std::uint64_t epoch, Allocation* allocation, Address address,
+             std::size_t nbytes, bool write);
+  void time_copy(Operation* operation, int from, int to) const;
+  int link_index(int from, int to) const;
+  Status allocate_elsewhere(const char* call, Location where, std::size_t nbytes, Address* out);
+  Status free_elsewhere(const char* call, Address address, Location::Kind kind);
+
+  const MachineSpec spec_;
+  const Options options_;
+  const ForkGuard fork_;
+  const std::uint64_t id_;  // tells machines apart in thread-local state
+
+  mutable std::mutex mutex_;
+  std::condition_variable turn_ended_;
+  std::thread::id executor_;  // nobody: std::thread::id()
+
+  double now_ = 0;
+  std::uint64_t sequence_ = 0;
+  OperationPool pool_;
+  mutable Clock clock_;
+  Effects effects_;
+  Races races_;
+  Faults faults_;
+  Memory memory_;
+  std::vector<Context> contexts_;                 // handle - 1
+  std::vector<std::unique_ptr<Stream>> streams_;  // handle - first_stream
+  std::vector<EventSlot> events_;
+  std::vector<std::uint32_t> free_events_;
+  std::vector<std::shared_ptr<StreamFailure>> lost_;  // by device, null while it works
+  std::vector<bool> peer_access_;                     // device * count + peer
+  std::vector<short> link_of_;                        // (from + 1) * (count + 1) + to + 1
+  std::vector<Unreclaimed> unreclaimed_;
+};
+
+}  // namespace stf_places::sim

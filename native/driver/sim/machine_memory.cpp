@@ -1,0 +1,238 @@
+// Allocations, copies and fills.
+#include <cstring>
+
+#include "failures.hpp"
+#include "machine.hpp"
+
+namespace stf_places::sim {
+
+namespace {
+
+constexpr double bytes_per_us(double gigabytes_per_second) { return gigabytes_per_second * 1e3; }
+
+int device_of(const Allocation* allocation) { return allocation == nullptr ? -1 : allocation->where.device; }
+
+}  // namespace
+
+// ---- Allocations ----
+
+Status Machine::allocate_device(int device, std::size_t nbytes, StreamHandle stream_handle, Address* out) {
+  constexpr const char* call = "allocate_device";
+  if (Status status = fork_.check(call); !status) return status;
+  Lock lock(mutex_);
+  Stream* stream = nullptr;
+  if (Status status = find_device(call, device); !status) return status;
+  if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
+  if (stream->device != device) {
+    return fail(Code::invalid_value, call,
+                "memory of device " + std::to_string(device) + " needs a stream of that device: got stream " +
+                    std::to_string(stream->handle) + " of device " + std::to_string(stream->device),
+                device);
+  }
+  if (Status status = strike_at_call(call, FaultKind::allocation, device); !status) return status;
+  const bool fits = nbytes <= memory_.total(device);
+  if (fits && !memory_.has_room(device, nbytes) && executor_ != std::this_thread::get_id()) {
+    const auto reached = [&] { return memory_.has_room(device, nbytes) || effects_.pending() == 0; };
+    if (Status status = make_effects(lock, call, {}, reached); !status) return status;
+    if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
+  }
+  Allocation* allocation = nullptr;
+  const Location where{Location::Kind::device, device};
+  if (Status status = memory_.allocate(call, where, nbytes, &allocation); !status) return status;
+  if (options_.check_conflicts) {
+    touch({stream, OperationKind::allocation, {}}, races_.begin_operation(stream), allocation,
+          allocation->address, nbytes, true);
+  }
+  now_ += spec_.costs.allocate;
+  *out = allocation->address;
+  return {};
+}
+
+Status Machine::free_device(int device, Address address, StreamHandle stream_handle) {
+  constexpr const char* call = "free_device";
+  if (Status status = fork_.check(call); !status) return status;
+  Lock lock(mutex_);
+  Stream* stream = nullptr;
+  Allocation* allocation = nullptr;
+  if (Status status = find_device(call, device); !status) return status;
+  if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
+  const Location where{Location::Kind::device, device};
+  if (Status status = memory_.owned(call, address, where, &allocation); !status) return status;
+  if (options_.check_conflicts) {
+    touch({stream, OperationKind::release, {}}, races_.begin_operation(stream), allocation, address,
+          allocation->nbytes, true);
+  }
+  memory_.retire(allocation);
+  Operation* operation = take(OperationKind::release, stream);
+  operation->allocation = allocation;
+  submit(operation, spec_.costs.allocate);
+  bound_pending(lock);
+  return {};
+}
+
+Status Machine::trim_device(int device) {
+  constexpr const char* call = "trim_device";
+  if (Status status = fork_.check(call); !status) return status;
+  // Freed memory is given back as it is freed, so there is nothing to trim.
+  const Lock lock(mutex_);
+  return find_device(call, device);
+}
+
+Status Machine::allocate_elsewhere(const char* call, Location where, std::size_t nbytes, Address* out) {
+  if (Status status = strike_at_call(call, FaultKind::allocation, where.device); !status) return status;
+  Allocation* allocation = nullptr;
+  if (Status status = memory_.allocate(call, where, nbytes, &allocation); !status) return status;
+  now_ += spec_.costs.allocate;
+  *out = allocation->address;
+  return {};
+}
+
+Status Machine::free_elsewhere(const char* call, Address address, Location::Kind kind) {
+  Allocation* allocation = nullptr;
+  if (Status status = memory_.owned(call, address, Location{kind, -1}, &allocation); !status) return status;
+  if (options_.check_conflicts) races_.host_free(allocation->shadow, address, allocation->owner());
+  memory_.retire(allocation);
+  memory_.uncount(allocation);
+  unreclaimed_.push_back({allocation, sequence_});
+  reclaim_released();
+  now_ += spec_.costs.allocate;
+  return {};
+}
+
+Status Machine::allocate_host(std::size_t nbytes, Address* out) {
+  constexpr const char* call = "allocate_host";
+  if (Status status = fork_.check(call); !status) return status;
+  const Lock lock(mutex_);
+  return allocate_elsewhere(call, Location{Location::Kind::host, -1}, nbytes, out);
+}
+
+Status Machine::free_host(Address address) {
+  constexpr const char* call = "free_host";
+  if (Status status = fork_.check(call); !status) return status;
+  const Lock lock(mutex_);
+  return free_elsewhere(call, address, Location::Kind::host);
+}
+
+Status Machine::allocate_managed(std::size_t nbytes, int device, Address* out) {
+  constexpr const char* call = "allocate_managed";
+  if (Status status = fork_.check(call); !status) return status;
+  const Lock lock(mutex_);
+  if (device != -1) {
+    if (Status status = find_device(call, device); !status) return status;
+  }
+  return allocate_elsewhere(call, Location{Location::Kind::managed, device}, nbytes, out);
+}
+
+Status Machine::free_managed(Address address) {
+  constexpr const char* call = "free_managed";
+  if (Status status = fork_.check(call); !status) return status;
+  const Lock lock(mutex_);
+  return free_elsewhere(call, address, Location::Kind::managed);
+}
+
+// ---- Copies and fills ----
+
+void Machine::touch(const Actor& actor, std::uint64_t epoch, Allocation* allocation, Address address,
+                    std::size_t nbytes, bool write) {
+  const Address end = address + nbytes;
+  if (allocation != nullptr) {
+    races_.touch(allocation->shadow, actor, epoch, address, end, write, allocation->address,
+                 [&] { return allocation->owner(); });
+    return;
+  }
+  races_.touch(races_.host_range(address, end), actor, epoch, address, end, write, address,
+               [&] { return "host memory at " + hexadecimal(address); });
+}
+
+// Ends: device ordinals, -1 for the host.
+void Machine::time_copy(Operation* operation, int from, int to) const {
+  const auto nbytes = static_cast<double>(operation->nbytes);
+  const int own = operation->stream->device;
+  if (from == to) {
+    const double bandwidth =
+        from >= 0 ? spec_.devices[from].bandwidth : spec_.links[link_index(-1, own)].bandwidth;
+    operation->engine = from >= 0;
+    operation->duration_us = spec_.costs.kernel_latency + nbytes / bytes_per_us(bandwidth);
+    return;
+  }
+  operation->engine = true;
+  const int direct = link_index(from, to);
+  const int ways[2] = {direct >= 0 ? direct : link_index(from, -1), direct >= 0 ? -1 : link_index(-1, to)};
+  operation->duration_us = 0;
+  for (int i = 0; i < 2; ++i) {
+    operation->links[i] = static_cast<short>(ways[i]);
+    if (ways[i] < 0) continue;
+    const LinkSpec& link = spec_.links[ways[i]];
+    operation->duration_us += link.latency_us + nbytes / bytes_per_us(link.bandwidth);
+  }
+}
+
+Status Machine::copy(Address to, Location to_at, Address from, Location from_at, std::size_t nbytes,
+                     StreamHandle stream_handle) {
+  constexpr const char* call = "copy";
+  if (Status status = fork_.check(call); !status) return status;
+  Lock lock(mutex_);
+  Stream* stream = nullptr;
+  Allocation* source = nullptr;
+  Allocation* target = nullptr;
+  if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
+  for (const Location& at : {to_at, from_at}) {
+    if (at.kind != Location::Kind::device) continue;
+    if (Status status = find_device(call, at.device); !status) return status;
+  }
+  if (nbytes != 0) {
+    if (Status status = memory_.resolve(call, from, nbytes, &from_at, &source); !status) return status;
+    if (Status status = memory_.resolve(call, to, nbytes, &to_at, &target); !status) return status;
+  }
+  Operation* operation = take(OperationKind::copy, stream);
+  operation->to = to;
+  operation->from = from;
+  operation->nbytes = nbytes;
+  strike(FaultKind::copy, operation);
+  time_copy(operation, device_of(source), device_of(target));
+  if (options_.check_conflicts && nbytes != 0) {
+    const Actor actor{stream, OperationKind::copy, {}};
+    const std::uint64_t epoch = races_.begin_operation(stream);
+    touch(actor, epoch, source, from, nbytes, false);
+    touch(actor, epoch, target, to, nbytes, true);
+  }
+  submit(operation, spec_.costs.copy_submit);
+  bound_pending(lock);
+  return {};
+}
+
+Status Machine::fill(Address to, Location at, const void* value, std::size_t width, std::size_t count,
+                     StreamHandle stream_handle) {
+  constexpr const char* call = "fill";
+  if (Status status = fork_.check(call); !status) return status;
+  if (width != 1 && width != 2 && width != 4 && width != 8 && width != 16) {
+    return fail(Code::invalid_value, call,
+                "elements have 1, 2, 4, 8 or 16 bytes: got " + std::to_string(width));
+  }
+  Lock lock(mutex_);
+  Stream* stream = nullptr;
+  Allocation* target = nullptr;
+  if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
+  if (at.kind == Location::Kind::device) {
+    if (Status status = find_device(call, at.device); !status) return status;
+  }
+  const std::size_t nbytes = width * count;
+  if (nbytes != 0) {
+    if (Status status = memory_.resolve(call, to, nbytes, &at, &target); !status) return status;
+  }
+  Operation* operation = take(OperationKind::fill, stream);
+  operation->to = to;
+  operation->nbytes = nbytes;
+  operation->width = width;
+  std::memcpy(operation->value, value, width);
+  strike(FaultKind::copy, operation);
+  time_copy(operation, device_of(target), device_of(target));
+  if (options_.check_conflicts && nbytes != 0) {
+    touch({stream, OperationKind::fill, {}}, races_.begin_operation(stream), target, to, nbytes, true);
+  }
+  submit(operation, spec_.costs.copy_submit);
+  bound_pending(lock);
+  return {};
+}
+
+}  // namespace stf_places::sim

@@ -1,0 +1,61 @@
+// The description of a simulated machine, as checked and handed over by stf_places/machines (a JSON file
+// there).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace stf_places::sim {
+
+struct DeviceSpec {
+  std::string name;
+  int sm_count = 0;
+  int compute_major = 0;
+  int compute_minor = 0;
+  int min_partition = 0;       // SMs
+  int alignment = 0;           // SMs
+  int coscheduling_limit = 0;  // SMs that the alignment keeps together
+  std::size_t memory = 0;      // bytes
+  double bandwidth = 0;        // GB/s, read and write each at this rate
+  int copy_engines = 1;
+};
+
+struct LinkSpec {
+  int from = -1;  // -1: host
+  int to = -1;
+  bool peer = false;
+  double bandwidth = 0;  // GB/s
+  double latency_us = 0;
+};
+
+// Microseconds that a call keeps the calling thread; what nobody measured is marked `estimated` in the file.
+struct CallCosts {
+  double event_record = 0;
+  double event_wait = 0;
+  double kernel_launch = 0;   // submit
+  double kernel_latency = 0;  // start to end of an empty kernel
+  double copy_submit = 0;
+  double host_function = 0;
+  double allocate = 0;
+  double synchronize = 0;
+  double query = 0;
+};
+
+struct MachineSpec {
+  std::string name;
+  int driver_version = 13000;
+  std::vector<DeviceSpec> devices;
+  std::vector<LinkSpec> links;  // directed; missing pairs are not peers and go through the host
+  CallCosts costs;
+};
+
+struct Options {
+  bool execute = true;  // false: no bytes, no bodies
+  bool chaos = false;   // draw the next operation at random from all that could legally run
+  std::uint64_t seed = 0;
+  bool check_conflicts = true;  // vector clocks over streams and events
+};
+
+}  // namespace stf_places::sim

@@ -1,0 +1,205 @@
+// Streams and waiting for them.
+#include <algorithm>
+
+#include "failures.hpp"
+#include "machine.hpp"
+
+namespace stf_places::sim {
+
+namespace {
+
+// Handles 1 and 2 mean default streams to CUDA, so they are never given out.
+constexpr StreamHandle first_stream = 3;
+
+}  // namespace
+
+// ---- Looking up ----
+
+Stream* Machine::stream_at(StreamHandle handle) const {
+  if (handle < first_stream || handle - first_stream >= streams_.size()) return nullptr;
+  return streams_[handle - first_stream].get();
+}
+
+Status Machine::find_open_stream(const char* call, StreamHandle handle, Stream** out) {
+  if (handle == 0) {
+    const auto context = [&] {
+      ContextHandle current = 0;
+      current_context(&current).ignore();
+      return current;
+    }();
+    if (context == 0) {
+      return fail(Code::invalid_value, call,
+                  "stream 0 is the default stream of the current context: none is current");
+    }
+    StreamHandle& stream = contexts_[context - 1].default_stream;
+    if (stream == 0) {
+      Stream* made = make_stream(context, 0);
+      made->is_default = true;
+      stream = made->handle;
+    }
+    handle = stream;
+  }
+  Stream* stream = stream_at(handle);
+  if (stream == nullptr || stream->closed) {
+    return fail(Code::invalid_value, call, "stream " + std::to_string(handle) + " does not exist (any more)");
+  }
+  *out = stream;
+  return {};
+}
+
+Status Machine::find_stream(const char* call, StreamHandle handle, Stream** out) {
+  Stream* stream = nullptr;
+  if (Status status = find_open_stream(call, handle, &stream); !status) return status;
+  if (Status status = find_device(call, stream->device); !status) return status;
+  *out = stream;
+  return {};
+}
+
+// ---- Streams ----
+
+Stream* Machine::make_stream(ContextHandle context, int priority) {
+  auto stream = std::make_unique<Stream>();
+  stream->handle = first_stream + streams_.size();
+  stream->context = context;
+  stream->device = contexts_[context - 1].device;
+  stream->priority = priority;
+  stream->slot = races_.take_slot();
+  streams_.push_back(std::move(stream));
+  return streams_.back().get();
+}
+
+void Machine::reap_streams() {
+  for (Stream* stream : pool_.idle_streams()) {
+    races_.give_slot(stream->slot);
+    streams_[stream->handle - first_stream].reset();
+  }
+  pool_.idle_streams().clear();
+}
+
+Status Machine::create_stream(ContextHandle context, int priority, StreamHandle* out) {
+  constexpr const char* call = "create_stream";
+  if (Status status = fork_.check(call); !status) return status;
+  const Lock lock(mutex_);
+  Context* found = nullptr;
+  if (Status status = find_context(call, context, &found); !status) return status;
+  if (Status status = find_device(call, found->device); !status) return status;
+  reap_streams();
+  // What an H200 has: 0 down to -5.
+  *out = make_stream(context, std::clamp(priority, -5, 0))->handle;
+  return {};
+}
+
+Status Machine::destroy_stream(StreamHandle handle) {
+  constexpr const char* call = "destroy_stream";
+  if (Status status = fork_.check(call); !status) return status;
+  const Lock lock(mutex_);
+  Stream* stream = nullptr;
+  if (Status status = find_open_stream(call, handle, &stream); !status) return status;
+  if (stream->is_default) return fail(Code::invalid_value, call, "a default stream cannot be destroyed");
+  stream->closed = true;
+  if (stream->idle()) pool_.idle_streams().push_back(stream);
+  reap_streams();
+  return {};
+}
+
+Status Machine::stream_context(StreamHandle handle, ContextHandle* out) {
+  constexpr const char* call = "stream_context";
+  if (Status status = fork_.check(call); !status) return status;
+  const Lock lock(mutex_);
+  Stream* stream = nullptr;
+  if (Status status = find_open_stream(call, handle, &stream); !status) return status;
+  *out = stream->context;
+  return {};
+}
+
+Status Machine::stream_capturing(StreamHandle handle, bool* out) {
+  constexpr const char* call = "stream_capturing";
+  if (Status status = fork_.check(call); !status) return status;
+  const Lock lock(mutex_);
+  Stream* stream = nullptr;
+  if (Status status = find_open_stream(call, handle, &stream); !status) return status;
+  *out = false;
+  return {};
+}
+
+// ---- Waiting ----
+
+void Machine::wait_until(double us, double cost_us) { now_ = std::max(now_, us) + cost_us; }
+
+Status Machine::report_conflicts(const char* call) {
+  std::string text = races_.take_unreported();
+  return text.empty() ? Status() : fail(Code::conflict, call, std::move(text));
+}
+
+Status Machine::report(const char* call, Stream* stream) {
+  if (lost_[stream->device] != nullptr) return fail_again(call, lost_[stream->device]->failure);
+  if (stream->unreported) {
+    stream->unreported = false;
+    stream->failure->reported_at = std::min(stream->failure->reported_at, sequence_);
+    return fail_again(call, stream->failure->failure);
+  }
+  return report_conflicts(call);
+}
+
+Status Machine::synchronize_stream(StreamHandle handle, const Interrupt& interrupt) {
+  constexpr const char* call = "synchronize_stream";
+  if (Status status = fork_.check(call); !status) return status;
+  Lock lock(mutex_);
+  if (Status status = refuse_in_callback(call); !status) return status;
+  Stream* stream = nullptr;
+  if (Status status = find_open_stream(call, handle, &stream); !status) return status;
+  const StreamHandle known = stream->handle;
+  const std::uint64_t sequence = stream->submitted;
+  const VectorClock clock = stream->clock;
+  // Looked up anew each time: another thread can destroy the stream while the mutex is given up.
+  const auto reached = [&] {
+    const Stream* now = stream_at(known);
+    return now == nullptr || now->effected >= sequence;
+  };
+  if (Status status = make_effects(lock, call, interrupt, reached); !status) return status;
+  if (stream = stream_at(known); stream == nullptr) return {};
+  clock_.finish(stream, sequence);
+  wait_until(stream->end_us, spec_.costs.synchronize);
+  races_.host_waited(clock);
+  return report(call, stream);
+}
+
+Status Machine::query_stream(StreamHandle handle) {
+  constexpr const char* call = "query_stream";
+  if (Status status = fork_.check(call); !status) return status;
+  Lock lock(mutex_);
+  if (Status status = refuse_in_callback(call); !status) return status;
+  Stream* stream = nullptr;
+  if (Status status = find_stream(call, handle, &stream); !status) return status;
+  const StreamHandle known = stream->handle;
+  const std::uint64_t sequence = stream->submitted;
+  const VectorClock clock = stream->clock;
+  const auto reached = [&] {
+    const Stream* now = stream_at(known);
+    return now == nullptr || now->effected >= sequence;
+  };
+  if (Status status = make_effects(lock, call, {}, reached); !status) return status;
+  if (stream = stream_at(known); stream == nullptr) return {};
+  now_ += query_cost_us();
+  clock_.advance(now_);
+  if (lost_[stream->device] != nullptr) return fail_again(call, lost_[stream->device]->failure);
+  if (stream->unreported) return fail_again(call, stream->failure->failure);
+  if (stream->timed < sequence) return fail(Code::not_ready, call, "");
+  races_.host_waited(clock);
+  return {};
+}
+
+Status Machine::query_default_streams(ContextHandle context) {
+  constexpr const char* call = "query_default_streams";
+  if (Status status = fork_.check(call); !status) return status;
+  StreamHandle stream = 0;
+  {
+    const Lock lock(mutex_);
+    Context* found = nullptr;
+    if (Status status = find_context(call, context, &found); !status) return status;
+    stream = found->default_stream;
+  }
+  return stream == 0 ? Status() : query_stream(stream);
+}
+
+}  // namespace stf_places::sim
