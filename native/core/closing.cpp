@@ -1,0 +1,131 @@
+// How a context ends: values go back, work completes, memory is released.
+#include <algorithm>
+
+#include "core/coherence.hpp"
+#include "core/context.hpp"
+#include "core/entry.hpp"
+
+namespace stf_places {
+
+void Context::require_no_open_task(const char* what) const {
+  if (open_tasks_ == 0) return;
+  throw Error(ErrorKind::task_state, std::string(what) + " while " + std::to_string(open_tasks_) +
+                                         " task(s) of this context are open: end them first");
+}
+
+StreamHandle Context::fence() {
+  Entry entry(*this);
+  require_no_open_task("fence()");
+  Stream* stream = transfer_stream(0);
+  stream->before_operation();
+  for (const auto& other : streams_) {
+    if (other->tail()) stream->wait(other->tail());
+  }
+  stream->advance();
+  return stream->handle();
+}
+
+void Context::join_caller() {
+  Driver& driver = runtime_->driver();
+  for (const auto& stream : streams_) {
+    EventPool& pool = events_of(stream->context());
+    EventHandle event = pool.take();
+    Status status = driver.record_event(event, stream->handle());
+    if (status.ok()) status = driver.wait_event(options_.stream, event);
+    pool.give(event);
+    status.check();
+  }
+}
+
+void Context::drain(const Interrupt& interrupt) {
+  for (const auto& stream : streams_) {
+    runtime_->driver().synchronize_stream(stream->handle(), interrupt).check();
+  }
+}
+
+void Context::release_host_blocks() {
+  if (!memory_.holds_host_blocks()) return;
+  Driver& driver = runtime_->driver();
+  if (!options_.has_stream) {
+    Status failure;
+    for (Address block : memory_.take_host_blocks()) {
+      Status status = driver.free_host(block);
+      if (!status.ok()) failure = std::move(status);
+    }
+    failure.check();
+    return;
+  }
+  ContextHandle context = 0;
+  driver.stream_context(options_.stream, &context).check();
+  EventHandle event = 0;
+  driver.create_event(context, false, &event).check();
+  if (Status status = driver.record_event(event, options_.stream); !status) {
+    driver.destroy_event(event).ignore();
+    status.check();
+  }
+  runtime_->retire_host_memory(event, memory_.take_host_blocks());
+}
+
+void Context::release_everything() {
+  for (Data* data : data_) {
+    for (auto& instance : data->instances_) memory_.recycle(*data, *instance);
+  }
+  memory_.release_all();
+  if (options_.has_stream) join_caller();
+  release_host_blocks();
+  if (trace_ && !options_.has_stream) trace_->resolve();
+  forget_everything();
+}
+
+void Context::forget_everything() noexcept {
+  for (Data* data : data_) {
+    data->instances_.clear();
+    data->context_ = nullptr;
+  }
+  data_.clear();
+  for (Data* data : orphans_) delete data;
+  orphans_.clear();
+  memory_.forget_all();
+  for (auto& stream : streams_) stream->forget();
+  last_place_ = nullptr;
+  closed_ = true;
+}
+
+void Context::finalize(const Interrupt& interrupt) {
+  Entry entry(*this, Entry::Closed::allow);
+  if (closed_) return;
+  require_no_open_task("finalize()");
+  try {
+    for (Data* data : data_) write_back(*data);
+    if (!options_.has_stream) drain(interrupt);
+    release_everything();
+  } catch (const Error& error) {
+    if (error.kind == ErrorKind::device_lost) lose(error);
+    throw;
+  }
+}
+
+void Context::after_all(HostFunction function, void* argument) {
+  Entry entry(*this, Entry::Closed::allow);
+  runtime_->driver().host_function(options_.stream, function, argument).check();
+}
+
+void Context::lose(const Error& error) {
+  std::vector<std::string> skipped;
+  for (const Data* data : data_) {
+    if (!data->has_source() || data->options_.read_only) continue;
+    const Instance* source = data->find(data->options_.source_place);
+    if (source == nullptr || !source->valid()) skipped.push_back(data->label());
+  }
+  lost_ = true;
+  forget_everything();
+  std::string text = error.what();
+  if (!skipped.empty()) {
+    text += "; not written back: ";
+    for (std::size_t i = 0; i < skipped.size(); ++i) text += (i == 0 ? "" : ", ") + skipped[i];
+  }
+  throw Error(ErrorKind::device_lost, text + "; the context is closed, start a new process to use the device again",
+              error.failure);
+}
+
+}  // namespace stf_places

@@ -1,0 +1,66 @@
+// Coherence: which instance holds the value, and the copies and waits that bring it where it is needed.
+#pragma once
+
+#include <vector>
+
+#include "core/data.hpp"
+#include "core/points.hpp"
+
+namespace stf_places {
+
+// Points that one operation has to wait for. Points of the operation's own stream are not kept (stream order
+// has them) but noted in `own`.
+class WaitList {
+ public:
+  explicit WaitList(Stream& stream) : stream_(stream) {}
+  // Something that stays a holder of the point.
+  void hold(const PointRef& point) {
+    if (!point) return;
+    if (point->stream == &stream_) own_ = true;
+    else points_.push_back(point);
+  }
+  // Something whose hold this operation replaces.
+  void take(PointRef& point) {
+    hold(point);
+    point.reset();
+  }
+  // All accesses to memory that is about to be written, or what a read has to wait for.
+  void before_write(Instance& instance);
+  void before_read(Instance& instance);
+  // Puts the waits on the stream. When it throws, or the operation behind it fails, `settle` comes next.
+  void enqueue();
+  // The host waits instead, so that nobody needs the points that were taken.
+  void settle() noexcept;
+  bool pending() const { return own_ || !points_.empty(); }
+
+ private:
+  Stream& stream_;
+  std::vector<PointRef> points_;
+  bool own_ = false;
+};
+
+class Coherence {
+ public:
+  explicit Coherence(Context& context) : context_(context) {}
+
+  // The instance of a place, made (without memory) if there is none.
+  Instance& instance(Data& data, const DataPlace& place);
+  // Gives the instance memory and, unless it has it, the value.
+  void make_valid(Data& data, Instance& target, Stream& stream);
+  void copy(Data& data, Instance& from, Instance& to, Stream& stream);
+  // The valid instance that is cheapest to read for `place`, or null.
+  Instance* best_source(const Data& data, const DataPlace& place) const;
+  // Copies the value to memory that belongs to no instance.
+  PointRef copy_out(Data& data, Instance& from, void* out, Stream& stream);
+  // After a write of `instance`: it alone is valid.
+  static void wrote(Data& data, Instance& instance);
+
+ private:
+  int distance(const DataPlace& from, const DataPlace& to) const;
+  Status transfer(const Data& data, const Instance& from, const DataPlace& to_place, Address to,
+                  Stream& stream);
+
+  Context& context_;
+};
+
+}  // namespace stf_places

@@ -1,0 +1,340 @@
+#include "core/context.hpp"
+
+#include <algorithm>
+
+#include "core/coherence.hpp"
+#include "core/entry.hpp"
+#include "core/tasks.hpp"
+
+namespace stf_places {
+
+std::size_t Context::PlaceHash::operator()(const PlaceKey& key) const noexcept {
+  std::size_t hash = std::hash<ContextHandle>{}(key.context);
+  for (int part : {static_cast<int>(key.kind), key.device, key.priority, static_cast<int>(key.transfer)}) {
+    hash = hash * 1000003u + static_cast<std::size_t>(part + 7);
+  }
+  return hash;
+}
+
+Context::Context(std::shared_ptr<Runtime> runtime, std::shared_ptr<StreamPool> pool, ContextOptions options)
+    : runtime_(std::move(runtime)), pool_(std::move(pool)), options_(options), memory_(*this) {
+  runtime_->retire_host_memory(0, {});  // a moment to collect what earlier contexts left
+  if (options_.trace) trace_ = std::make_unique<Trace>(runtime_->driver());
+  if (options_.has_stream) open_entry_event();
+}
+
+Context::~Context() {
+  if (!closed_) {
+    try {
+      for (Data* data : data_) {
+        for (auto& instance : data->instances_) instance->open_writer = false;
+      }
+      drain({});
+      release_everything();
+    } catch (const Error&) {
+      forget_everything();
+    }
+  }
+  if (entry_event_ != 0) runtime_->driver().destroy_event(entry_event_).ignore();
+}
+
+// ---- Streams ---------------------------------------------------------------------------------------------
+
+// Everything of this context comes behind what the caller has put on its stream so far.
+void Context::open_entry_event() {
+  Driver& driver = runtime_->driver();
+  bool capturing = false;
+  driver.stream_capturing(options_.stream, &capturing).check();
+  if (capturing) {
+    throw Error(ErrorKind::value, "the stream is capturing a graph: give a stream that is not, or record with a "
+                                  "graph context");
+  }
+  ContextHandle context = 0;
+  driver.stream_context(options_.stream, &context).check();
+  driver.create_event(context, false, &entry_event_).check();
+  driver.record_event(entry_event_, options_.stream).check();
+}
+
+EventPool& Context::events_of(ContextHandle context) {
+  auto& pool = events_[context];
+  if (!pool) pool = std::make_unique<EventPool>(runtime_->driver(), context);
+  return *pool;
+}
+
+Context::PlaceStreams& Context::streams_of(const ExecPlace& place, int priority, bool transfer) {
+  const PlaceKey key{place.kind, place.device, place.context, priority, transfer};
+  if (last_place_ != nullptr && key == last_key_) return *last_place_;
+  auto& group = places_[key];
+  if (!group) {
+    group = std::make_unique<PlaceStreams>();
+    group->place = place;
+    group->priority = priority;
+    group->transfer = transfer;
+    group->streams.resize(static_cast<std::size_t>(StreamPool::size(place, !transfer)), nullptr);
+  }
+  last_key_ = key;
+  last_place_ = group.get();
+  return *group;
+}
+
+Stream* Context::open_stream(PlaceStreams& group, int index) {
+  Stream*& slot = group.streams[static_cast<std::size_t>(index)];
+  if (slot != nullptr) return slot;
+  const StreamHandle handle = pool_->get(group.place, !group.transfer, group.priority, index);
+  const int device = std::max(group.place.device, 0);
+  const ContextHandle context = group.place.kind == ExecPlace::Kind::context ? group.place.context
+                                                                             : runtime_->primary(device);
+  auto stream = std::make_unique<Stream>(runtime_->driver(), events_of(context), points_, statistics_, handle,
+                                         static_cast<int>(streams_.size()), device, context);
+  stream->group = &group;
+  if (entry_event_ != 0) stream->wait_foreign(entry_event_);
+  slot = stream.get();
+  streams_.push_back(std::move(stream));
+  return slot;
+}
+
+Stream* Context::next_stream(PlaceStreams& group) {
+  const auto count = static_cast<unsigned>(group.streams.size());
+  for (unsigned tried = 0; tried < count; ++tried) {
+    const unsigned index = group.turn++ % count;
+    if (group.streams[index] != nullptr && group.streams[index]->busy) continue;
+    return open_stream(group, static_cast<int>(index));
+  }
+  throw Error(ErrorKind::task_state, "all " + std::to_string(count) + " streams of " + to_string(group.place) +
+                                         " belong to tasks whose body is open: end some before the next starts");
+}
+
+Stream* Context::transfer_stream(int device) {
+  ExecPlace place;
+  place.kind = ExecPlace::Kind::device;
+  place.device = device;
+  return next_stream(streams_of(place, 0, true));
+}
+
+void Context::count_copy(const DataPlace& from, const DataPlace& to, std::size_t nbytes) {
+  ++statistics_.copies;
+  statistics_.bytes_copied += nbytes;
+  auto at = [this](const DataPlace& place) -> Traffic& {
+    for (Traffic& traffic : traffic_) {
+      if (traffic.place == place) return traffic;
+    }
+    return traffic_.emplace_back(Traffic{place});
+  };
+  at(from).out += nbytes;
+  at(to).in += nbytes;
+}
+
+std::vector<PlaceStatistics> Context::place_statistics() const {
+  std::vector<PlaceStatistics> result;
+  auto at = [&](const std::string& name) -> PlaceStatistics& {
+    for (PlaceStatistics& one : result) {
+      if (one.place == name) return one;
+    }
+    return result.emplace_back(PlaceStatistics{name});
+  };
+  for (const auto& [key, group] : places_) {
+    for (const Stream* stream : group->streams) {
+      if (stream != nullptr && stream->tasks != 0) at(to_string(group->place)).tasks += stream->tasks;
+    }
+  }
+  if (host_tasks_ != 0) at(to_string(DataPlace::host())).tasks = host_tasks_;
+  for (const Traffic& traffic : traffic_) {
+    PlaceStatistics& one = at(to_string(traffic.place));
+    one.bytes_in += traffic.in;
+    one.bytes_out += traffic.out;
+  }
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.place < b.place; });
+  return result;
+}
+
+// ---- Data ------------------------------------------------------------------------------------------------
+
+Data* Context::create(DataOptions options) {
+  Entry entry(*this);
+  if (options.source_place.kind == DataPlace::Kind::device) runtime_->check_device(options.source_place.device);
+  auto* data = new Data(this, std::move(options), ++data_number_);
+  const bool has_source = data->has_source();
+  if (has_source || data->token()) {
+    auto instance = std::make_unique<Instance>();
+    instance->place = has_source ? data->options_.source_place : DataPlace::host();
+    instance->address = data->options_.source;
+    instance->state = InstanceState::modified;
+    instance->is_source = true;
+    data->instances_.push_back(std::move(instance));
+  }
+  data->slot_ = data_.size();
+  data_.push_back(data);
+  return data;
+}
+
+void Context::detach(Data* data) {
+  data_.back()->slot_ = data->slot_;
+  data_[data->slot_] = data_.back();
+  data_.pop_back();
+}
+
+void Context::destroy(Data* data) {
+  write_back(*data);
+  for (auto& instance : data->instances_) memory_.recycle(*data, *instance);
+  detach(data);
+  delete data;
+}
+
+void Context::drain_dropped() {
+  std::vector<Data*> dropped;
+  {
+    std::lock_guard lock(dropped_mutex_);
+    dropped.swap(dropped_);
+    has_dropped_.store(false, std::memory_order_relaxed);
+  }
+  for (Data* data : dropped) {
+    if (closed_) {
+      delete data;
+      continue;
+    }
+    try {
+      destroy(data);
+    } catch (const Error&) {
+      orphans_.push_back(data);  // keeps its value: finalize() tries again and reports
+    }
+  }
+}
+
+bool Context::drop(const std::shared_ptr<Context>& context, Data* data) noexcept {
+  {
+    std::lock_guard lock(context->dropped_mutex_);
+    context->dropped_.push_back(data);
+    context->has_dropped_.store(true, std::memory_order_relaxed);
+  }
+  try {
+    Entry entry(*context, Entry::Closed::allow);  // takes the list along
+  } catch (const Error&) {
+    return true;  // another call is inside: the next one takes the list along
+  }
+  return !context->closed_;
+}
+
+void Context::write_back(Data& data) {
+  if (!data.has_source() || data.options_.read_only || !data.poisoned_by_.empty()) return;
+  Instance* source = data.find(data.options_.source_place);
+  if (source == nullptr || source->valid()) return;
+  Coherence coherence(*this);
+  Instance* best = coherence.best_source(data, source->place);
+  if (best == nullptr) return;
+  const int device = best->place.kind == DataPlace::Kind::device      ? best->place.device
+                     : source->place.kind == DataPlace::Kind::device ? source->place.device
+                                                                     : 0;
+  coherence.make_valid(data, *source, *transfer_stream(device));
+}
+
+void Context::read_back(Data& data, void* out, const Interrupt& interrupt) {
+  Entry entry(*this);
+  if (data.context_ != this) {
+    throw Error(ErrorKind::wrong_context, data.label() + " belongs to another context: wait for it there");
+  }
+  if (!data.poisoned_by_.empty()) {
+    throw Error(ErrorKind::poisoned, data.label() + " has no usable value, because " + data.poisoned_by_ +
+                                         " failed while writing it: overwrite it with write() first");
+  }
+  for (const auto& instance : data.instances_) {
+    if (!instance->open_writer) continue;
+    throw Error(ErrorKind::task_state, data.label() + " is being written by a task whose body is still open: end "
+                                           "that task first");
+  }
+  Coherence coherence(*this);
+  Instance* best = coherence.best_source(data, DataPlace::host());
+  if (best == nullptr) {
+    throw Error(ErrorKind::task_state, "wait for " + data.label() + " before anything wrote it: write it first");
+  }
+  const int device = best->place.kind == DataPlace::Kind::device ? best->place.device : 0;
+  Stream& stream = *transfer_stream(device);
+  Driver& driver = runtime_->driver();
+  // Signals can end this part of the wait. Not the copy itself: the caller takes `out` back when this returns.
+  if (best->writer) Stream::synchronize(driver, best->writer, interrupt);
+  driver.synchronize_stream(stream.handle(), interrupt).check();
+  PointRef done = coherence.copy_out(data, *best, out, stream);
+  try {
+    Stream::synchronize(driver, done, {});
+  } catch (const Error&) {
+    stream.settle();
+    throw;
+  }
+}
+
+void Context::synchronize(Data& data, const Interrupt& interrupt) {
+  Entry entry(*this);
+  if (data.context_ != this) {
+    throw Error(ErrorKind::wrong_context, data.label() + " belongs to another context: wait for it there");
+  }
+  for (const auto& instance : data.instances_) {
+    if (instance->writer) Stream::synchronize(runtime_->driver(), instance->writer, interrupt);
+  }
+}
+
+// ---- Tasks -----------------------------------------------------------------------------------------------
+
+void Context::start(Task& task, const Interrupt& interrupt) {
+  Entry entry(*this);
+  Tasks(*this).open(task, Body::work, interrupt);
+}
+
+void Context::end(Task& task, bool failed, const Interrupt& interrupt) {
+  Entry entry(*this);
+  Tasks(*this).close(task, Body::work, failed, interrupt);
+}
+
+void Context::open_callback(Task& task, const Interrupt& interrupt) {
+  Entry entry(*this);
+  task.place = ExecPlace{};
+  task.place.kind = ExecPlace::Kind::host;
+  Tasks(*this).open(task, Body::callback, interrupt);
+}
+
+void Context::enqueue_callback(Task& task, HostFunction function, HostFunction release, void* argument,
+                               const Interrupt& interrupt) {
+  struct Owned {
+    HostFunction release;
+    void* argument;
+    ~Owned() {
+      if (argument != nullptr) release(argument);
+    }
+  } owned{release, argument};
+  Entry entry(*this);
+  if (task.state() != Task::State::open) {
+    throw Error(ErrorKind::task_state, task.label() + " is not open: open_callback comes first");
+  }
+  Tasks tasks(*this);
+  try {
+    task.streams_.front()->before_operation();  // copies of others may have come in between
+    runtime_->driver().host_function(task.stream(0), function, argument).check();
+  } catch (...) {
+    tasks.close(task, Body::callback, true, interrupt);
+    throw;
+  }
+  owned.argument = nullptr;
+  tasks.close(task, Body::callback, false, interrupt);
+}
+
+void Context::fill(Data& data, const ExecPlace& exec, const DataPlace& where, const void* value,
+                   std::size_t width) {
+  Entry entry(*this);
+  Task task;
+  task.symbol = "fill " + data.label();
+  task.place = exec;
+  task.dependencies.push_back({&data, AccessMode::write, where});
+  Tasks tasks(*this);
+  tasks.open(task, Body::operation, {});
+  Status status;
+  if (data.nbytes() != 0) {
+    status = runtime_->driver().fill(task.address(0), task.dependencies[0].place.location(), value, width,
+                                     data.nbytes() / width, task.stream(0));
+  }
+  tasks.close(task, Body::operation, !status.ok(), {});
+  status.check();
+}
+
+void Context::run_in(Task& task, HostFunction function, HostFunction release, void* argument) {
+  Tasks(*this).run(task, function, release, argument);
+}
+
+}  // namespace stf_places

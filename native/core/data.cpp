@@ -1,0 +1,33 @@
+#include "core/data.hpp"
+
+namespace stf_places {
+
+void Instance::add_reader(const PointRef& point) {
+  for (PointRef& reader : readers) {
+    if (reader->stream == point->stream) {
+      reader = point;
+      return;
+    }
+  }
+  readers.push_back(point);
+}
+
+std::string Data::label() const {
+  return options_.name.empty() ? "data #" + std::to_string(number_) : "'" + options_.name + "'";
+}
+
+Instance* Data::find(const DataPlace& place) const {
+  for (const auto& instance : instances_) {
+    if (instance->place == place) return instance.get();
+  }
+  return nullptr;
+}
+
+bool Data::has_value() const {
+  for (const auto& instance : instances_) {
+    if (instance->valid()) return true;
+  }
+  return false;
+}
+
+}  // namespace stf_places

@@ -1,0 +1,256 @@
+#include "core/memory.hpp"
+
+#include <algorithm>
+
+#include "core/coherence.hpp"
+#include "core/context.hpp"
+#include "core/planted.hpp"
+
+namespace stf_places {
+
+namespace {
+constexpr std::size_t granularity = 256;  // bytes; what every driver aligns to anyway
+constexpr std::size_t scan_limit = 8;     // freed blocks looked at for one that this stream freed
+
+std::size_t rounded(std::size_t nbytes) {
+  return std::max<std::size_t>(1, (nbytes + granularity - 1) / granularity) * granularity;
+}
+}  // namespace
+
+bool Memory::take_cached(const DataPlace& place, std::size_t nbytes, Stream& stream, Instance& instance) {
+  auto found = cached_.find({{place.kind, place.device}, nbytes});
+  if (found == cached_.end() || found->second.empty()) return false;
+  std::vector<Block>& blocks = found->second;
+  // A block that only this stream used needs no wait; else the one that was freed first.
+  std::size_t chosen = 0;
+  for (std::size_t i = 0; i < std::min(blocks.size(), scan_limit); ++i) {
+    const std::size_t at = blocks.size() - 1 - i;
+    const auto& points = blocks[at].points;
+    if (std::all_of(points.begin(), points.end(), [&](const PointRef& p) { return p->stream == &stream; })) {
+      chosen = at;
+      break;
+    }
+  }
+  instance.address = blocks[chosen].address;
+  instance.readers = std::move(blocks[chosen].points);
+  blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(chosen));
+  ++context_.statistics_.reused_blocks;
+  return true;
+}
+
+Status Memory::ask_driver(const DataPlace& place, std::size_t nbytes, Stream& stream, Address* out) {
+  Driver& driver = context_.runtime().driver();
+  switch (place.kind) {
+    case DataPlace::Kind::device: return driver.allocate_device(place.device, nbytes, stream.handle(), out);
+    case DataPlace::Kind::managed: return driver.allocate_managed(nbytes, std::max(place.device, 0), out);
+    default: return driver.allocate_host(nbytes, out);
+  }
+}
+
+void Memory::allocate(Data& data, Instance& instance, Stream& task_stream) {
+  const std::size_t nbytes = rounded(data.nbytes());
+  // Stream-ordered memory of a device is asked for on one of its own streams.
+  const DataPlace& place = instance.place;
+  const bool on_device = place.kind == DataPlace::Kind::device;
+  Stream& stream = on_device && task_stream.device() != place.device
+                       ? *context_.transfer_stream(place.device)
+                       : task_stream;
+  if (take_cached(place, nbytes, stream, instance)) return;
+  Address address = 0;
+  if (on_device) stream.before_operation();
+  Status status = ask_driver(place, nbytes, stream, &address);
+  if (status.is(Code::out_of_memory)) {
+    address = make_room(data, place, stream, status.failure());
+  } else {
+    status.check();
+  }
+  ++context_.statistics_.allocations;
+  instance.address = address;
+  instance.readers.clear();
+  instance.writer = on_device ? stream.advance() : PointRef();
+}
+
+void Memory::recycle(Data& data, Instance& instance) {
+  if (!instance.has_memory() || instance.is_source) return;
+  Block block{instance.address, rounded(data.nbytes()), std::move(instance.readers)};
+  if (instance.writer) block.points.push_back(std::move(instance.writer));
+  if (planted(Mistake::early_free)) block.points.clear();
+  cached_[{{instance.place.kind, instance.place.device}, block.nbytes}].push_back(std::move(block));
+  instance.address = 0;
+  instance.readers.clear();
+  instance.writer.reset();
+  instance.state = InstanceState::invalid;
+}
+
+void Memory::free_block(const DataPlace& place, Block& block, Stream& stream) {
+  WaitList waits(stream);
+  for (PointRef& point : block.points) waits.take(point);
+  try {
+    waits.enqueue();
+  } catch (const Error&) {
+    waits.settle();
+  }
+  Driver& driver = context_.runtime().driver();
+  driver.free_device(place.device, block.address, stream.handle()).check();
+  stream.advance();
+}
+
+std::size_t Memory::free_cached(const DataPlace& place, Stream& stream) {
+  std::size_t freed = 0;
+  for (auto& [key, blocks] : cached_) {
+    if (key.first != std::pair{place.kind, place.device}) continue;
+    while (!blocks.empty()) {
+      Block block = std::move(blocks.back());
+      blocks.pop_back();
+      freed += block.nbytes;
+      if (place.kind == DataPlace::Kind::device) free_block(place, block, stream);
+      else free_waited(place, block);
+    }
+  }
+  return freed;
+}
+
+// Memory that is not freed in stream order: the host waits for its users.
+void Memory::free_waited(const DataPlace& place, Block& block) {
+  for (const PointRef& point : block.points) {
+    try {
+      Stream::synchronize(context_.runtime().driver(), point, {});
+    } catch (const Error&) {
+      point->stream->settle();
+    }
+  }
+  Driver& driver = context_.runtime().driver();
+  (place.kind == DataPlace::Kind::managed ? driver.free_managed(block.address) : driver.free_host(block.address))
+      .check();
+}
+
+bool Memory::evict_one(const Data& wanted, const DataPlace& place, Stream& stream, InstanceState state) {
+  Data* victim = nullptr;
+  Instance* chosen = nullptr;
+  for (Data* data : context_.data_) {
+    if (data == &wanted) continue;
+    Instance* instance = data->find(place);
+    if (instance == nullptr || !instance->has_memory() || instance->is_source) continue;
+    if (instance->pins != 0 || instance->open_readers != 0 || instance->open_writer) continue;
+    // A copy that no longer holds the value goes with the shared ones.
+    const bool droppable = instance->state != InstanceState::modified;
+    if (droppable != (state == InstanceState::shared)) continue;
+    if (chosen == nullptr || instance->last_use < chosen->last_use) {
+      victim = data;
+      chosen = instance;
+    }
+  }
+  if (chosen == nullptr) return false;
+  if (chosen->state == InstanceState::modified) {
+    if (place.kind == DataPlace::Kind::host) return false;  // nowhere to go
+    Coherence coherence(context_);
+    Instance& host = coherence.instance(*victim, DataPlace::host());
+    ++chosen->pins;
+    try {
+      coherence.make_valid(*victim, host, stream);
+    } catch (...) {
+      --chosen->pins;
+      throw;
+    }
+    --chosen->pins;
+  }
+  recycle(*victim, *chosen);
+  // Where one valid copy is left, it is the only one now.
+  Instance* survivor = nullptr;
+  int valid = 0;
+  for (const auto& one : victim->instances_) {
+    if (!one->valid()) continue;
+    survivor = one.get();
+    ++valid;
+  }
+  if (valid == 1) survivor->state = InstanceState::modified;
+  ++context_.statistics_.evictions;
+  return true;
+}
+
+Address Memory::make_room(const Data& wanted, const DataPlace& place, Stream& stream, Failure failure) {
+  const std::size_t need = rounded(wanted.nbytes());
+  std::size_t freed = free_cached(place, stream);
+  if (place.kind == DataPlace::Kind::device) context_.runtime().driver().trim_device(place.device).check();
+  // What others left free counts as well; what was freed just now may be counted twice.
+  std::size_t left = need;
+  std::size_t total = 0;
+  if (place.kind == DataPlace::Kind::device) {
+    context_.runtime().driver().memory_info(place.device, &left, &total).check();
+  }
+  Address address = 0;
+  // Whether it fits now is found out by trying: only the driver knows.
+  auto fits = [&]() {
+    if (left + freed < need) return false;
+    if (place.kind == DataPlace::Kind::device) stream.before_operation();
+    Status status = ask_driver(place, need, stream, &address);
+    if (status.is(Code::out_of_memory)) return false;
+    status.check();
+    return true;
+  };
+  if (fits()) return address;
+  for (InstanceState state : {InstanceState::shared, InstanceState::modified}) {
+    while (evict_one(wanted, place, stream, state)) {
+      freed += free_cached(place, stream);
+      if (fits()) return address;
+    }
+  }
+  refuse(wanted, place, std::move(failure));
+}
+
+void Memory::refuse(const Data& wanted, const DataPlace& place, Failure failure) const {
+  std::vector<std::pair<std::size_t, std::string>> holders;
+  std::size_t held = 0;
+  for (const Data* data : context_.data_) {
+    const Instance* instance = data->find(place);
+    if (data == &wanted || instance == nullptr || !instance->has_memory() || instance->is_source) continue;
+    held += data->nbytes();
+    const char* use = instance->open_writer || instance->open_readers || instance->pins ? ", in use" : "";
+    holders.emplace_back(data->nbytes(), data->label() + " (" + std::to_string(data->nbytes()) + " bytes" + use + ")");
+  }
+  std::sort(holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string text = "no memory for " + wanted.label() + ": " + std::to_string(wanted.nbytes()) + " bytes on " +
+                     to_string(place) + ", where this context holds " + std::to_string(held) + " bytes";
+  for (std::size_t i = 0; i < std::min<std::size_t>(holders.size(), 5); ++i) {
+    text += (i == 0 ? ": " : ", ") + holders[i].second;
+  }
+  if (holders.size() > 5) text += " and " + std::to_string(holders.size() - 5) + " more";
+  if (!failure.detail.empty()) text += " (" + failure.detail + ")";
+  text += "; use smaller pieces, other places, or drop data that is no longer needed";
+  throw Error(ErrorKind::out_of_memory, text, std::move(failure));
+}
+
+void Memory::release_all() {
+  for (auto& [key, blocks] : cached_) {
+    const DataPlace place{key.first.first, key.first.second};
+    if (place.kind == DataPlace::Kind::host) continue;
+    while (!blocks.empty()) {
+      const bool in_order = place.kind == DataPlace::Kind::device;
+      Stream* stream = in_order ? context_.transfer_stream(place.device) : nullptr;
+      Block block = std::move(blocks.back());
+      blocks.pop_back();
+      if (in_order) free_block(place, block, *stream);
+      else free_waited(place, block);
+    }
+  }
+}
+
+std::vector<Address> Memory::take_host_blocks() {
+  std::vector<Address> addresses;
+  for (auto& [key, blocks] : cached_) {
+    if (key.first.first != DataPlace::Kind::host) continue;
+    for (const Block& block : blocks) addresses.push_back(block.address);
+    blocks.clear();
+  }
+  return addresses;
+}
+
+bool Memory::holds_host_blocks() const {
+  return std::any_of(cached_.begin(), cached_.end(), [](const auto& entry) {
+    return entry.first.first.first == DataPlace::Kind::host && !entry.second.empty();
+  });
+}
+
+void Memory::forget_all() { cached_.clear(); }
+
+}  // namespace stf_places

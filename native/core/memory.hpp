@@ -1,0 +1,50 @@
+// Memory of instances: freed blocks handed out again in stream order, and room made when a place is full.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/data.hpp"
+
+namespace stf_places {
+
+class Memory {
+ public:
+  explicit Memory(Context& context) : context_(context) {}
+
+  // Gives the instance memory of its place for use on `stream`: a freed block (its points are put on the
+  // instance) or new memory. When the place is full: frees what is cached, drops shared instances, writes the
+  // least recently used modified ones to the host, and tries again; then throws out_of_memory naming holders.
+  void allocate(Data& data, Instance& instance, Stream& stream);
+  // Takes the instance's memory back; its points stay with the block.
+  void recycle(Data& data, Instance& instance);
+  // Gives every cached block back to the driver, in stream order; those of the host are taken by the caller.
+  void release_all();
+  std::vector<Address> take_host_blocks();
+  bool holds_host_blocks() const;
+  // Gives nothing back in order: the device is lost.
+  void forget_all();
+
+ private:
+  struct Block {
+    Address address = 0;
+    std::size_t nbytes = 0;
+    std::vector<PointRef> points;
+  };
+  using Key = std::pair<std::pair<DataPlace::Kind, int>, std::size_t>;
+
+  bool take_cached(const DataPlace& place, std::size_t nbytes, Stream& stream, Instance& instance);
+  Status ask_driver(const DataPlace& place, std::size_t nbytes, Stream& stream, Address* out);
+  Address make_room(const Data& wanted, const DataPlace& place, Stream& stream, Failure failure);
+  std::size_t free_cached(const DataPlace& place, Stream& stream);
+  bool evict_one(const Data& wanted, const DataPlace& place, Stream& stream, InstanceState state);
+  void free_block(const DataPlace& place, Block& block, Stream& stream);
+  void free_waited(const DataPlace& place, Block& block);
+  [[noreturn]] void refuse(const Data& wanted, const DataPlace& place, Failure failure) const;
+
+  Context& context_;
+  std::map<Key, std::vector<Block>> cached_;
+};
+
+}  // namespace stf_places

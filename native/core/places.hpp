@@ -1,0 +1,45 @@
+// Where tasks run and where bytes lie, as small values.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "driver/driver.hpp"
+
+namespace stf_places {
+
+struct DataPlace {
+  enum class Kind : std::uint8_t { affine, host, managed, device };
+  Kind kind = Kind::affine;
+  int device = -1;  // for kinds device and managed (there: preferred device, or -1)
+
+  bool operator==(const DataPlace&) const = default;
+  static DataPlace host() { return {Kind::host, -1}; }
+  static DataPlace on(int device) { return {Kind::device, device}; }
+  Location location() const;
+};
+
+struct ExecPlace {
+  // `current` stands for "no place given": the device whose context is current when the task starts.
+  enum class Kind : std::uint8_t { current, host, device, context, grid };
+  Kind kind = Kind::current;
+  int device = -1;
+  ContextHandle context = 0;  // kind context: the backing context
+  std::shared_ptr<const std::vector<ExecPlace>> places;  // kind grid, in C order
+
+  bool operator==(const ExecPlace& other) const {
+    return kind == other.kind && device == other.device && context == other.context &&
+           (places == other.places || (places && other.places && *places == *other.places));
+  }
+};
+
+std::string to_string(const DataPlace& place);
+std::string to_string(const ExecPlace& place);
+
+// The data place of a place's own memory. A grid has none: the caller gives one.
+DataPlace affine_of(const ExecPlace& place);
+
+}  // namespace stf_places

@@ -1,0 +1,97 @@
+#include "core/runtime.hpp"
+
+#include <string>
+
+namespace stf_places {
+
+namespace {
+int count_devices(Driver& driver) {
+  int count = 0;
+  driver.device_count(&count).check();
+  return count;
+}
+}  // namespace
+
+Runtime::Runtime(std::shared_ptr<Driver> driver, RuntimeSettings settings)
+    : driver_(std::move(driver)),
+      settings_(settings),
+      simulated_(driver_->simulated()),
+      devices_(static_cast<std::size_t>(count_devices(*driver_))) {
+  for (Device& device : devices_) {
+    device.peer = std::vector<std::atomic<signed char>>(devices_.size());
+    for (auto& known : device.peer) known.store(-1, std::memory_order_relaxed);
+  }
+}
+
+Runtime::~Runtime() {
+  for (Retired& retired : retired_) {
+    driver_->synchronize_event(retired.event, {}).ignore();
+    for (Address block : retired.blocks) driver_->free_host(block).ignore();
+    driver_->destroy_event(retired.event).ignore();
+  }
+}
+
+void Runtime::check_device(int device) const {
+  if (device >= 0 && device < device_count()) return;
+  const std::string last = std::to_string(device_count() - 1);
+  throw Error(ErrorKind::invalid_device,
+              "device " + std::to_string(device) + " does not exist: this machine (" +
+                  std::string(driver_->machine()) + ") has " + std::to_string(device_count()) +
+                  " device(s), ordinals 0 to " + last);
+}
+
+ContextHandle Runtime::primary(int device) {
+  check_device(device);
+  auto& slot = devices_[static_cast<std::size_t>(device)].primary;
+  ContextHandle context = slot.load(std::memory_order_acquire);
+  if (context == 0) {
+    driver_->primary_context(device, &context).check();
+    slot.store(context, std::memory_order_release);
+  }
+  return context;
+}
+
+int Runtime::current_device() {
+  ContextHandle context = 0;
+  driver_->current_context(&context).check();
+  if (context == 0) return 0;
+  for (std::size_t i = 0; i < devices_.size(); ++i) {
+    if (devices_[i].primary.load(std::memory_order_acquire) == context) return static_cast<int>(i);
+  }
+  int device = 0;
+  driver_->context_device(context, &device).check();
+  return device;
+}
+
+bool Runtime::peers(int a, int b) {
+  if (a == b) return true;
+  auto& known = devices_[static_cast<std::size_t>(a)].peer[static_cast<std::size_t>(b)];
+  signed char answer = known.load(std::memory_order_acquire);
+  if (answer < 0) {
+    Link link;
+    driver_->link(a, b, &link).check();
+    answer = link.peer ? 1 : 0;
+    if (link.peer) driver_->enable_peer_access(a, b).check();
+    known.store(answer, std::memory_order_release);
+  }
+  return answer == 1;
+}
+
+void Runtime::retire_host_memory(EventHandle event, std::vector<Address> blocks) {
+  std::vector<Retired> done;
+  {
+    std::lock_guard lock(retired_mutex_);
+    std::vector<Retired> waiting;
+    for (Retired& retired : retired_) {
+      (driver_->query_event(retired.event).ok() ? done : waiting).push_back(std::move(retired));
+    }
+    retired_ = std::move(waiting);
+    if (event != 0) retired_.push_back({event, std::move(blocks)});
+  }
+  for (Retired& retired : done) {
+    for (Address block : retired.blocks) driver_->free_host(block).ignore();
+    driver_->destroy_event(retired.event).ignore();
+  }
+}
+
+}  // namespace stf_places

@@ -1,0 +1,48 @@
+// The life of a task: checked, given a stream and its data, opened, closed.
+#pragma once
+
+#include "core/context.hpp"
+
+namespace stf_places {
+
+// What happens between start and end of a task.
+enum class Body {
+  work,       // the caller's: enqueues on the task's streams, or on a simulated machine uses the CPU
+  operation,  // an operation of the core's own, enqueued on the task's stream
+  callback,   // a host function enqueued on the task's stream
+};
+
+class Tasks {
+ public:
+  explicit Tasks(Context& context) : context_(context) {}
+
+  void open(Task& task, Body body, const Interrupt& interrupt);
+  void close(Task& task, Body body, bool failed, const Interrupt& interrupt);
+  // Host code that stands for work of an open task; takes `argument` in any case.
+  void run(Task& task, HostFunction function, HostFunction release, void* argument);
+
+ private:
+  void resolve_place(Task& task, ContextHandle current);
+  void merge(Task& task) const;
+  void check(const Task& task, const Dependency& access) const;
+  void check_reach(const Task& task, const Dependency& access) const;
+  void choose_streams(Task& task);
+  Stream* predecessor(const Task& task, const void* group) const;
+  void prepare(Task& task);
+  void unpin(Task& task);
+  bool order(Task& task, Body body);
+  void fork(Task& task);
+  void join(Task& task);
+  void enter_body(Task& task, Body body, bool pending, const Interrupt& interrupt);
+  void make_current(Task& task, ContextHandle current);
+  void restore_current(Task& task);
+  static std::vector<Access> accesses(const Task& task);
+  Status describe_body(Task& task);
+  void replace_points(Task& task, const PointRef& point);
+  void leave(Task& task);
+  void check_default_streams(const Task& task);
+
+  Context& context_;
+};
+
+}  // namespace stf_places
