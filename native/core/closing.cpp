@@ -83,8 +83,6 @@ void Context::forget_everything() noexcept {
     data->context_ = nullptr;
   }
   data_.clear();
-  for (Data* data : orphans_) delete data;
-  orphans_.clear();
   memory_.forget_all();
   for (auto& stream : streams_) stream->forget();
   last_place_ = nullptr;
@@ -115,7 +113,8 @@ void Context::lose(const Error& error) {
   for (const Data* data : data_) {
     if (!data->has_source() || data->options_.read_only) continue;
     const Instance* source = data->find(data->options_.source_place);
-    if (source == nullptr || !source->valid()) skipped.push_back(data->label());
+    // With a write on its way nobody can tell any more whether it arrived.
+    if (source == nullptr || !source->valid() || source->writer) skipped.push_back(data->label());
   }
   lost_ = true;
   forget_everything();

@@ -35,6 +35,14 @@ Context::~Context() {
       forget_everything();
     }
   }
+  for (const Dropped& one : dropped_) {
+    delete one.data;
+    one.finish();
+  }
+  for (const Dropped& orphan : orphans_) {
+    delete orphan.data;
+    orphan.finish();
+  }
   if (entry_event_ != 0) runtime_->driver().destroy_event(entry_event_).ignore();
 }
 
@@ -173,45 +181,73 @@ void Context::detach(Data* data) {
   data_.pop_back();
 }
 
-void Context::destroy(Data* data) {
+// Returns whether the source is still in use; `release` is then called behind its last use.
+bool Context::destroy(const Dropped& dropped) {
+  Data* data = dropped.data;
   write_back(*data);
+  const bool in_use = release_source(*data, dropped);
   for (auto& instance : data->instances_) memory_.recycle(*data, *instance);
   detach(data);
   delete data;
+  return in_use;
 }
 
-void Context::drain_dropped() {
-  std::vector<Data*> dropped;
+bool Context::release_source(const Data& data, const Dropped& dropped) {
+  Instance* source = data.has_source() ? data.find(data.options_.source_place) : nullptr;
+  if (source == nullptr || (!source->writer && source->readers.empty())) return false;
+  if (dropped.release == nullptr) return true;
+  Stream& stream = *(source->writer ? source->writer->stream : source->readers.back()->stream);
+  WaitList waits(stream);
+  waits.before_write(*source);
+  waits.enqueue();
+  runtime_->driver().host_function(stream.handle(), dropped.release, dropped.argument).check();
+  stream.advance();
+  return true;
+}
+
+bool Context::drain_dropped(const Data* asked) {
+  std::vector<Dropped> all;
   {
     std::lock_guard lock(dropped_mutex_);
-    dropped.swap(dropped_);
+    all.swap(dropped_);
     has_dropped_.store(false, std::memory_order_relaxed);
   }
-  for (Data* data : dropped) {
+  bool asked_in_use = false;
+  for (const Dropped& one : all) {
+    bool in_use = false;
+    const bool is_asked = one.data == asked;
     if (closed_) {
-      delete data;
-      continue;
+      delete one.data;
+    } else {
+      try {
+        in_use = destroy(one);
+      } catch (const Error&) {
+        orphans_.push_back(one);  // keeps its value: finalize() tries again and reports
+        in_use = true;
+      }
     }
-    try {
-      destroy(data);
-    } catch (const Error&) {
-      orphans_.push_back(data);  // keeps its value: finalize() tries again and reports
-    }
+    if (is_asked) asked_in_use = in_use;
+    else if (!in_use) one.finish();
   }
+  return asked_in_use;
 }
 
-bool Context::drop(const std::shared_ptr<Context>& context, Data* data) noexcept {
+bool Context::drop(const std::shared_ptr<Context>& context, Data* data, HostFunction release,
+                   void* argument) noexcept {
+  if (context->busy_.exchange(true, std::memory_order_acquire)) {
+    // Another call is inside, perhaps this very thread's: the next one takes the list along.
+    std::lock_guard lock(context->dropped_mutex_);
+    context->dropped_.push_back({data, release, argument});
+    context->has_dropped_.store(true, std::memory_order_relaxed);
+    return true;
+  }
   {
     std::lock_guard lock(context->dropped_mutex_);
-    context->dropped_.push_back(data);
-    context->has_dropped_.store(true, std::memory_order_relaxed);
+    context->dropped_.push_back({data, release, argument});
   }
-  try {
-    Entry entry(*context, Entry::Closed::allow);  // takes the list along
-  } catch (const Error&) {
-    return true;  // another call is inside: the next one takes the list along
-  }
-  return !context->closed_;
+  const bool in_use = context->drain_dropped(data);
+  context->busy_.store(false, std::memory_order_release);
+  return in_use;
 }
 
 void Context::write_back(Data& data) {
@@ -227,8 +263,8 @@ void Context::write_back(Data& data) {
   coherence.make_valid(data, *source, *transfer_stream(device));
 }
 
-void Context::read_back(Data& data, void* out, const Interrupt& interrupt) {
-  Entry entry(*this);
+// Whether somebody may wait for the value: it is of this context, written, whole and not being written.
+void Context::require_value(const Data& data) const {
   if (data.context_ != this) {
     throw Error(ErrorKind::wrong_context, data.label() + " belongs to another context: wait for it there");
   }
@@ -241,11 +277,16 @@ void Context::read_back(Data& data, void* out, const Interrupt& interrupt) {
     throw Error(ErrorKind::task_state, data.label() + " is being written by a task whose body is still open: end "
                                            "that task first");
   }
-  Coherence coherence(*this);
-  Instance* best = coherence.best_source(data, DataPlace::host());
-  if (best == nullptr) {
+  if (!data.has_value()) {
     throw Error(ErrorKind::task_state, "wait for " + data.label() + " before anything wrote it: write it first");
   }
+}
+
+void Context::read_back(Data& data, void* out, const Interrupt& interrupt) {
+  Entry entry(*this);
+  require_value(data);
+  Coherence coherence(*this);
+  Instance* best = coherence.best_source(data, DataPlace::host());
   const int device = best->place.kind == DataPlace::Kind::device ? best->place.device : 0;
   Stream& stream = *transfer_stream(device);
   Driver& driver = runtime_->driver();
@@ -263,9 +304,7 @@ void Context::read_back(Data& data, void* out, const Interrupt& interrupt) {
 
 void Context::synchronize(Data& data, const Interrupt& interrupt) {
   Entry entry(*this);
-  if (data.context_ != this) {
-    throw Error(ErrorKind::wrong_context, data.label() + " belongs to another context: wait for it there");
-  }
+  require_value(data);
   for (const auto& instance : data.instances_) {
     if (instance->writer) Stream::synchronize(runtime_->driver(), instance->writer, interrupt);
   }

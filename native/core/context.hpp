@@ -56,8 +56,10 @@ class Context {
   // The caller owns the result and gives it back with `drop` (never deletes it).
   Data* create(DataOptions options);
   // Ends the use of a data: freed in stream order, or written back if it has a source. Never throws. Returns
-  // true when the caller's source memory may still be in use until the context is drained.
-  static bool drop(const std::shared_ptr<Context>& context, Data* data) noexcept;
+  // true when work may still use the caller's source memory: `release(argument)` is then called once it is over,
+  // on whatever thread. False: it is not called, and the source is free now.
+  static bool drop(const std::shared_ptr<Context>& context, Data* data, HostFunction release = nullptr,
+                   void* argument = nullptr) noexcept;
   // Copies the value to host memory and waits for it.
   void read_back(Data& data, void* out, const Interrupt& interrupt);
   // Waits until everything that writes the data is complete, without copying.
@@ -129,8 +131,19 @@ class Context {
   void count_copy(const DataPlace& from, const DataPlace& to, std::size_t nbytes);
   Stream* open_stream(PlaceStreams& group, int index);
   EventPool& events_of(ContextHandle context);
-  void drain_dropped();
-  void destroy(Data* data);
+  // A data that its owner gave up, and what to call when its source memory is free.
+  struct Dropped {
+    Data* data = nullptr;
+    HostFunction release = nullptr;
+    void* argument = nullptr;
+    void finish() const {
+      if (release != nullptr) release(argument);
+    }
+  };
+  // Returns whether the source of `asked` is still in use; of all others `release` is called when it is not.
+  bool drain_dropped(const Data* asked = nullptr);
+  bool destroy(const Dropped& dropped);
+  bool release_source(const Data& data, const Dropped& dropped);
   void detach(Data* data);
   void write_back(Data& data);
   void drain(const Interrupt& interrupt);
@@ -140,6 +153,7 @@ class Context {
   void forget_everything() noexcept;
   [[noreturn]] void lose(const Error& error);
   void require_no_open_task(const char* what) const;
+  void require_value(const Data& data) const;
 
   std::shared_ptr<Runtime> runtime_;
   std::shared_ptr<StreamPool> pool_;
@@ -156,7 +170,7 @@ class Context {
   std::uint64_t host_tasks_ = 0;
   Memory memory_;
   std::vector<Data*> data_;
-  std::vector<Data*> orphans_;  // dropped, but their write-back failed: still in data_, owned here
+  std::vector<Dropped> orphans_;  // their write-back failed: still in data_, owned here
   std::unique_ptr<Trace> trace_;
   EventHandle entry_event_ = 0;
   std::uint64_t data_number_ = 0;
@@ -169,7 +183,7 @@ class Context {
   std::atomic<bool> busy_{false};
   std::thread::id owner_;  // of the open tasks
   std::mutex dropped_mutex_;
-  std::vector<Data*> dropped_;
+  std::vector<Dropped> dropped_;
   std::atomic<bool> has_dropped_{false};
 };
 

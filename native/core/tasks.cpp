@@ -252,7 +252,9 @@ void Tasks::join(Task& task) {
 void Tasks::enter_body(Task& task, Body body, bool pending, const Interrupt& interrupt) {
   Runtime& runtime = context_.runtime();
   Stream& stream = *task.streams_.front();
-  if (ranges_enabled() && body != Body::callback) task.range_ = begin_range(task.label().c_str());
+  if (ranges_enabled() && body != Body::callback) {
+    task.range_ = begin_range((task.symbol.empty() ? task.label() : task.symbol).c_str());
+  }
   if (context_.trace_) {
     task.trace_ = context_.trace_->open({.kind = "task",
                                          .symbol = task.symbol.empty() ? task.label() : task.symbol,
@@ -316,8 +318,8 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
 
 // ---- Closing ---------------------------------------------------------------------------------------------
 
-std::vector<Access> Tasks::accesses(const Task& task) {
-  std::vector<Access> result;
+Tasks::Accesses Tasks::accesses(const Task& task) {
+  Accesses result;
   for (const Dependency* access : task.unique_) {
     if (access->instance->address == 0) continue;
     if (reads(access->merged)) result.push_back({access->instance->address, access->data->nbytes(), false});
@@ -328,9 +330,9 @@ std::vector<Access> Tasks::accesses(const Task& task) {
 
 Status Tasks::describe_body(Task& task) {
   if (task.runs_ != 0) return {};  // the work that it enqueued says it all
-  const std::vector<Access> touched = accesses(task);
+  const Accesses touched = accesses(task);
   const std::string label = task.label();
-  Work work{label, task.cost_us, task.sms, 1, touched};
+  Work work{label, task.cost_us, task.sms, 1, {touched.data(), touched.size()}};
   for (Stream* stream : task.streams_) {
     Status status = context_.runtime().driver().end_body(stream->handle(), work);
     if (!status.ok()) return status;
@@ -344,10 +346,10 @@ void Tasks::run(Task& task, HostFunction function, HostFunction release, void* a
     release(argument);
     throw Error(ErrorKind::task_state, task.label() + " is not open: run() belongs inside its body");
   }
-  const std::vector<Access> touched = accesses(task);
+  const Accesses touched = accesses(task);
   const std::string label = task.label();
   // The cost hint is the whole task's: its first piece of work takes it.
-  const Work work{label, task.runs_ == 0 ? task.cost_us : 0, task.sms, 1, touched};
+  const Work work{label, task.runs_ == 0 ? task.cost_us : 0, task.sms, 1, {touched.data(), touched.size()}};
   ++task.runs_;
   context_.runtime().driver().host_work(task.streams_.front()->handle(), function, release, argument, work).check();
 }

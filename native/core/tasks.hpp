@@ -36,7 +36,8 @@ class Tasks {
   void enter_body(Task& task, Body body, bool pending, const Interrupt& interrupt);
   void make_current(Task& task, ContextHandle current);
   void restore_current(Task& task);
-  static std::vector<Access> accesses(const Task& task);
+  using Accesses = SmallVector<Access, 8>;
+  static Accesses accesses(const Task& task);
   Status describe_body(Task& task);
   void replace_points(Task& task, const PointRef& point);
   void leave(Task& task);
