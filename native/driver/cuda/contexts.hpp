@@ -24,6 +24,19 @@ class ContextScope {
   bool pushed_ = false;
 };
 
+// Runs `operation` with the stream's own context current. For copies and fills: with the context of another device
+// current the driver refuses some of them (seen on 13.0: pageable memory to device 1 while device 0 is current, as
+// an invalid value), although the stream says all.
+template <class Operation>
+Status in_context_of(const Api& api, CUstream stream, Operation operation) {
+  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return operation();
+  CUcontext owner = nullptr;
+  if (Status status = api.StreamGetCtx(stream, &owner); !status) return status;
+  ContextScope scope(api, owner);
+  if (Status status = scope.status(); !status) return status;
+  return operation();
+}
+
 // Runs `operation` on a stream. Threads without a current context are refused by some calls although the
 // stream says all: then, and only then, the operation is tried again with the stream's own context current.
 // So the usual case costs nothing.
