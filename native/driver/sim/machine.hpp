@@ -220,6 +220,7 @@ class Machine final : public SimDriver {
   std::vector<bool> peer_access_;                     // device * count + peer
   std::vector<short> link_of_;                        // (from + 1) * (count + 1) + to + 1
   std::vector<Unreclaimed> unreclaimed_;
+  std::vector<Allocation*> touched_;  // by the work that is being submitted
 };
 
 }  // namespace stf_places::sim

@@ -96,7 +96,8 @@ void Machine::time_work(Operation* operation, const Work& work, std::size_t nbyt
 // Checks everything, then notes what the work touches. Nothing has changed when it fails.
 Status Machine::prepare_work(const char* call, OperationKind kind, Stream* stream, const Work& work,
                              Operation** out) {
-  std::vector<Allocation*> found;
+  std::vector<Allocation*>& found = touched_;
+  found.clear();
   std::size_t nbytes = 0;
   if (Status status = check_width(call, stream, work); !status) return status;
   if (Status status = check_accesses(call, stream, work, &found, &nbytes); !status) return status;
