@@ -1,0 +1,1 @@
+"""Compiled modules: they convert arguments and call the C++ core."""

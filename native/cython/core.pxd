@@ -1,0 +1,127 @@
+# The classes of native/core as Cython sees them. Every call that can throw goes through raise_stf_error.
+from libc.stdint cimport uint8_t, uint64_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from stf_places._native.errors cimport raise_stf_error
+from stf_places._native.places cimport DataPlace, ExecPlace, StreamPool
+from stf_places._native.runtime cimport Runtime
+from stf_places._native.signals cimport Interrupt
+
+ctypedef void (*HostFunction)(void*) noexcept nogil
+
+cdef extern from "core/data.hpp" namespace "stf_places" nogil:
+    cdef enum class Mode "stf_places::AccessMode"(uint8_t):
+        none
+        read
+        write
+        rw
+    cdef cppclass DataOptions:
+        string name
+        size_t nbytes
+        cbool token
+        cbool read_only
+        cbool no_export
+        uint64_t source
+        DataPlace source_place
+    cdef cppclass Data:
+        void set_name(string)
+        string label() const
+
+cdef extern from "core/task.hpp" namespace "stf_places" nogil:
+    cdef enum class TaskState "stf_places::Task::State"(uint8_t):
+        created
+        open
+        ended
+    cdef cppclass Dependency:
+        Data* data
+        Mode mode
+        DataPlace place
+    cdef cppclass Dependencies:
+        void push_back(const Dependency&)
+        void reserve(size_t)
+        size_t size() const
+        Dependency& operator[](size_t)
+    cdef cppclass Task:
+        Dependencies dependencies
+        ExecPlace place
+        DataPlace affine
+        string symbol
+        double cost_us
+        int sms
+        int priority
+        TaskState state() const
+        string label() const
+        uint64_t address(size_t) const
+        size_t stream_count() const
+        uint64_t stream(size_t) const
+        const ExecPlace& resolved_place() const
+
+cdef extern from "core/trace.hpp" namespace "stf_places" nogil:
+    cdef cppclass TraceRecord:
+        string kind
+        string symbol
+        string place
+        int device
+        int stream
+        double start_us
+        double end_us
+        size_t nbytes
+
+cdef extern from "core/points.hpp" namespace "stf_places" nogil:
+    cdef cppclass Statistics:
+        uint64_t tasks
+        uint64_t events_recorded
+        uint64_t waits
+        uint64_t waits_skipped
+        uint64_t copies
+        uint64_t bytes_copied
+        uint64_t allocations
+        uint64_t reused_blocks
+        uint64_t evictions
+
+cdef extern from "core/context.hpp" namespace "stf_places" nogil:
+    cdef cppclass ContextOptions:
+        cbool has_stream
+        uint64_t stream
+        cbool trace
+    cdef cppclass PlaceStatistics:
+        string place
+        uint64_t tasks
+        uint64_t bytes_in
+        uint64_t bytes_out
+    cdef cppclass Context:
+        Context(shared_ptr[Runtime], shared_ptr[StreamPool], ContextOptions) except +raise_stf_error
+        cbool closed() const
+        Data* create(DataOptions) except +raise_stf_error
+        @staticmethod
+        cbool drop(const shared_ptr[Context]&, Data*, HostFunction, void*) noexcept
+        void read_back(Data&, void*, const Interrupt&) except +raise_stf_error
+        void synchronize(Data&, const Interrupt&) except +raise_stf_error
+        void fill(Data&, const ExecPlace&, const DataPlace&, const void*, size_t) except +raise_stf_error
+        void start(Task&, const Interrupt&) except +raise_stf_error
+        void end(Task&, cbool, const Interrupt&) except +raise_stf_error
+        # A host callback in two steps, so that task.address(i) can be read in between; end(task, True) gives up.
+        void open_callback(Task&, const Interrupt&) except +raise_stf_error
+        void enqueue_callback(Task&, HostFunction, HostFunction, void*, const Interrupt&) except +raise_stf_error
+        void run_in(Task&, HostFunction, HostFunction, void*) except +raise_stf_error
+        uint64_t fence() except +raise_stf_error
+        void finalize(const Interrupt&) except +raise_stf_error
+        void after_all(HostFunction, void*) except +raise_stf_error
+        Statistics statistics() const
+        vector[PlaceStatistics] place_statistics() except +raise_stf_error
+        const vector[TraceRecord]& trace_records() const
+        cbool tracing() const
+
+cdef extern from "cython/flow.hpp" namespace "stf_places" nogil:
+    DataPlace host_place()
+    cbool is_host(const DataPlace&)
+    cbool is_managed(const DataPlace&)
+    cbool is_device(const DataPlace&)
+    cbool is_affine(const DataPlace&)
+    cbool runs_on_host "stf_places::is_host"(const ExecPlace&)
+    cbool cpu_reaches(const Task&, size_t, const Runtime&)
+    cbool executes(const Runtime&)
+    void synchronize_stream(const Runtime&, uint64_t, const Interrupt&) except +raise_stf_error

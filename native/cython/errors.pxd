@@ -1,0 +1,4 @@
+# The one translation of C++ exceptions: write `except +raise_stf_error` behind every C++ function that can throw.
+
+# Raises the Python exception that stands for the C++ exception being handled.
+cdef int raise_stf_error() except -1

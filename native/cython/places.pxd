@@ -1,0 +1,57 @@
+# Places as values. The C++ values are what the core takes; the Python objects add what only Python needs.
+from libc.stdint cimport uint8_t, uint64_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport shared_ptr
+
+from stf_places._native.errors cimport raise_stf_error
+from stf_places._native.runtime cimport RuntimeHandle
+
+cdef extern from "core/places.hpp" namespace "stf_places" nogil:
+    cdef enum class DataKind "stf_places::DataPlace::Kind"(uint8_t):
+        affine
+        host
+        managed
+        device
+    cdef enum class ExecKind "stf_places::ExecPlace::Kind"(uint8_t):
+        current
+        host
+        device
+        context
+        grid
+    cdef cppclass DataPlace:
+        DataKind kind
+        int device
+        cbool operator==(const DataPlace&) const
+    cdef cppclass ExecPlace:
+        ExecKind kind
+        int device
+        uint64_t context
+        cbool operator==(const ExecPlace&) const
+
+cdef extern from "core/streams.hpp" namespace "stf_places" nogil:
+    cdef cppclass StreamPool:
+        uint64_t next(const ExecPlace&, cbool) except +raise_stf_error
+
+cdef class data_place:
+    cdef DataPlace value
+
+    @staticmethod
+    cdef data_place of(DataPlace value)
+
+cdef class exec_place:
+    cdef ExecPlace value
+    cdef data_place _affine              # None unless set_affine_data_place was called on this object
+    cdef object _backing                 # object of another library that backs the place, kept alive
+
+    cdef str text(self)
+
+cdef class exec_place_grid(exec_place):
+    cdef readonly tuple places           # exec_place objects in C order
+    cdef tuple _dims                     # one length an axis, not padded
+
+cdef class exec_place_resources:
+    cdef shared_ptr[StreamPool] pool
+    cdef RuntimeHandle runtime
+
+cdef class async_resources(exec_place_resources):
+    pass

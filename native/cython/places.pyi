@@ -1,0 +1,308 @@
+"""Places as values: where tasks run (`exec_place`, `exec_place_grid`) and where bytes lie (`data_place`)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import EllipsisType, TracebackType
+from typing import Literal, SupportsIndex, TypeAlias, TypeVar
+
+from stf_places.places.streams import CudaStream
+
+_Place = TypeVar("_Place", bound="exec_place")
+_Key: TypeAlias = SupportsIndex | slice | EllipsisType | tuple[SupportsIndex | slice | EllipsisType, ...]
+
+class data_place:
+    """Say where bytes lie. An immutable value: hashable, compared by what it is.
+
+    Made by `device`, `host`, `managed`, `affine` and `current_device`. Making one opens no machine (but for
+    `current_device`); a device is looked for when the place is first used.
+
+    Examples
+    --------
+    >>> place = data_place.host()
+    >>> place.kind, place == data_place.host()
+    ('host', True)
+    """
+
+    @staticmethod
+    def device(dev_id: SupportsIndex) -> data_place:
+        """Return the memory of a device.
+
+        Parameters
+        ----------
+        dev_id : int
+            Ordinal, from 0.
+
+        Raises
+        ------
+        TypeError
+            If it is no int.
+        ValueError
+            If it is negative.
+        """
+    @staticmethod
+    def host() -> data_place:
+        """Return the host's memory; what is allocated there is pinned."""
+    @staticmethod
+    def managed() -> data_place:
+        """Return memory that the driver moves between host and devices at need."""
+    @staticmethod
+    def affine() -> data_place:
+        """Return the stand-in for the data place of whatever place a task runs on."""
+    @staticmethod
+    def current_device() -> data_place:
+        """Return the memory of the device whose context is current on this thread, else of device 0."""
+    @property
+    def kind(self) -> Literal["host", "device", "managed", "affine"]:
+        """What it is."""
+    @property
+    def device_id(self) -> int:
+        """The device's ordinal, -1 for a place that is not a device."""
+    @property
+    def allocation_is_stream_ordered(self) -> bool:
+        """True where `allocate` and `deallocate` follow the order of a stream."""
+    def allocate(self, nbytes: SupportsIndex, stream: object = None) -> int:
+        """Allocate memory.
+
+        Parameters
+        ----------
+        nbytes : int
+            Size in bytes; 0 gives the address 0.
+        stream : None, int, CudaStream or object with ``__cuda_stream__``
+            Device memory is usable by what follows on this stream. None: by every stream, at once.
+
+        Returns
+        -------
+        int
+            The address. On a simulated machine it is host memory.
+
+        Raises
+        ------
+        TypeError
+            If `nbytes` is no int or `stream` is no stream.
+        ValueError
+            If `nbytes` is negative, or the place is affine.
+        InvalidDevice
+            If the machine has no such device.
+        OutOfMemory
+            If the place has no room.
+        """
+    def deallocate(self, ptr: SupportsIndex, nbytes: SupportsIndex, stream: object = None) -> None:
+        """Give memory of `allocate` back.
+
+        Parameters
+        ----------
+        ptr : int
+            The address; 0 is ignored.
+        nbytes : int
+            The size that was asked for.
+        stream : None, int, CudaStream or object with ``__cuda_stream__``
+            Device memory goes back behind what precedes on this stream, other memory after a wait for it.
+
+        Raises
+        ------
+        TypeError
+            If an argument is of the wrong type.
+        DriverError
+            If the address is not of `allocate` of this place.
+        """
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+
+class exec_place:
+    """Say where a task runs. An immutable value: hashable, compared by what it is.
+
+    Made by `device`, `host` and `current_device`. ``with place:`` makes its context current on this thread and
+    restores what was current before at the block's end, also after an error; blocks nest.
+
+    Notes
+    -----
+    The affine data place that `set_affine_data_place` sets belongs to the Python object and takes no part in
+    comparisons. `repr` reads back; behind a comment sign it says when the machine in use is simulated.
+
+    Examples
+    --------
+    >>> place = exec_place.device(0)
+    >>> place.kind, place.size, place == exec_place.device(0)
+    ('device', 1, True)
+    """
+
+    @staticmethod
+    def device(dev_id: SupportsIndex) -> exec_place:
+        """Return a whole device.
+
+        Parameters
+        ----------
+        dev_id : int
+            Ordinal, from 0; looked for when the place is first used.
+
+        Raises
+        ------
+        TypeError
+            If it is no int.
+        ValueError
+            If it is negative.
+        """
+    @staticmethod
+    def host() -> exec_place:
+        """Return the host."""
+    @staticmethod
+    def current_device() -> exec_place:
+        """Return the device whose context is current on this thread, else device 0."""
+    @property
+    def kind(self) -> Literal["host", "device", "grid"]:
+        """What it is."""
+    @property
+    def device_id(self) -> int:
+        """The device's ordinal, -1 for the host and for grids."""
+    @property
+    def size(self) -> int:
+        """Number of places in it: 1 but for grids."""
+    @property
+    def dims(self) -> tuple[int, int, int, int]:
+        """Places along the axes x, y, z and t."""
+    @property
+    def backing_context(self) -> object:
+        """The object of another library that backs the place, None for whole devices and the host."""
+    @property
+    def affine_data_place(self) -> data_place | None:
+        """What `data_place.affine()` means for a task here; None for a grid to which none was given."""
+    def set_affine_data_place(self, dplace: data_place) -> None:
+        """Set what `data_place.affine()` means for tasks on this object; other objects are left alone.
+
+        Raises
+        ------
+        TypeError
+            If it is no data place.
+        ValueError
+            If it is `data_place.affine()` itself.
+        """
+    def get_place(self, idx: SupportsIndex) -> exec_place:
+        """Return the place with a linear index, in C order.
+
+        Raises
+        ------
+        IndexError
+            If there is none.
+        """
+    def pick_stream(self, resources: exec_place_resources, for_computation: bool = True) -> CudaStream:
+        """Return a stream of this place (a grid: of its first), the next in turn.
+
+        Parameters
+        ----------
+        resources : exec_place_resources
+            Owns the stream.
+        for_computation : bool
+            False: a stream for transfers.
+
+        Raises
+        ------
+        ValueError
+            If the resources belong to a context that was finalized.
+        InvalidDevice
+            If the machine has no such device.
+        """
+    def __enter__(self: _Place) -> _Place:
+        """Make the place's context current on this thread; nothing for the host.
+
+        Raises
+        ------
+        TypeError
+            If it is a grid.
+        InvalidDevice
+            If the machine has no such device.
+        """
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> Literal[False]:
+        """Make current again what was current before.
+
+        Raises
+        ------
+        TaskStateError
+            If it is not the innermost block of this thread.
+        """
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+
+class exec_place_grid(exec_place):
+    """Arrange places along 1 to 4 axes, in C order.
+
+    Indexing follows NumPy: an index for each axis gives a place, fewer indices and slices give a grid, and
+    ``len`` and iteration go over the first axis. `places` and `get_place` count through all of them.
+
+    Notes
+    -----
+    A grid has no affine data place until `set_affine_data_place` gives it one.
+
+    Examples
+    --------
+    >>> grid = exec_place_grid.create([exec_place.device(i) for i in range(4)], (2, 2))
+    >>> grid.dims, grid[1, 0] == exec_place.device(2), grid[:, 1].shape
+    ((2, 2, 1, 1), True, (2,))
+    """
+
+    places: tuple[exec_place, ...]
+    """The places, in C order."""
+
+    @staticmethod
+    def from_devices(device_ids: Iterable[SupportsIndex]) -> exec_place_grid:
+        """Return a grid with one axis of whole devices.
+
+        Raises
+        ------
+        TypeError
+            If it is no sequence of ints.
+        ValueError
+            If it is empty or an ordinal is negative.
+        """
+    @staticmethod
+    def create(
+        places: Iterable[exec_place],
+        grid_dims: SupportsIndex | Sequence[SupportsIndex] | None = None,
+        mapper: None = None,
+    ) -> exec_place_grid:
+        """Return a grid of places.
+
+        Parameters
+        ----------
+        places : iterable of exec_place
+            Single places, in C order.
+        grid_dims : int or sequence of int
+            One length an axis. None: one axis.
+        mapper : None
+            Reserved for composite data places.
+
+        Raises
+        ------
+        TypeError
+            If an item is no place, or is a grid; if `grid_dims` is no sequence of ints.
+        ValueError
+            If there is no place, or `grid_dims` has no axis, more than 4, one below 1, or another product than
+            the number of places.
+        NotSupported
+            If a mapper is given.
+        """
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Places along each axis."""
+    def __getitem__(self, key: _Key) -> exec_place | exec_place_grid: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[exec_place]: ...
+
+class exec_place_resources:
+    """Own the streams of places, for `exec_place.pick_stream` and for contexts.
+
+    Notes
+    -----
+    It belongs to the machine in use when it was made. Its streams are destroyed with it; work that was given to
+    them still completes.
+
+    Examples
+    --------
+    >>> resources = exec_place_resources()  # doctest: +SKIP
+    >>> stream = exec_place.device(0).pick_stream(resources)  # doctest: +SKIP
+    """
+
+    def __init__(self) -> None: ...
+
+class async_resources(exec_place_resources):
+    """Resources to hand to several contexts, which then share streams. Must outlive them."""

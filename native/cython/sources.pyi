@@ -1,0 +1,1 @@
+"""Memory that callers register, described; for compiled modules only."""

@@ -1,0 +1,17 @@
+# What a context shares with its data and tasks: the C++ context, and the Python objects that must outlive work.
+from libc.stdint cimport uint64_t
+from libcpp.memory cimport shared_ptr
+
+from stf_places._native.core cimport Context
+from stf_places._native.runtime cimport RuntimeHandle
+
+cdef class ContextState:
+    cdef shared_ptr[Context] value
+    cdef RuntimeHandle runtime
+    cdef bint on_caller_stream
+    cdef uint64_t next_key
+    cdef dict sources   # key of a data -> the object whose memory it uses; entries leave when that use is over
+    cdef list errors    # exceptions of host callbacks, oldest first, until somebody is told
+    cdef set calls      # host functions that have not run yet
+    cdef uint64_t hold(self, object source)
+    cdef int raise_pending(self) except -1

@@ -1,0 +1,303 @@
+# distutils: language = c++
+cimport cython
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport uint64_t
+
+from stf_places._native.callbacks cimport HostCall, hand_over, make_call, release_call, run_call
+from stf_places._native.core cimport (
+    Context, DataPlace, Dependency, Mode, TaskState, cpu_reaches, executes, runs_on_host)
+from stf_places._native.data cimport logical_data
+from stf_places._native.places cimport exec_place_grid
+from stf_places._native.signals cimport stf_python_interrupt
+from stf_places._native.stream_arguments cimport cuda_stream
+from stf_places._native.views cimport host_array, stf_cai
+
+import warnings
+
+from stf_places.errors import NotSupported, TaskStateError
+
+
+# Not cleared by the collector: __dealloc__ may have to end the task.
+@cython.final
+@cython.no_gc_clear
+@cython.freelist(16)
+cdef class task:
+    def __init__(self):
+        raise TypeError("a task is made by a context: ctx.task(place, data.read(), ...)")
+
+    def __dealloc__(self):
+        if self.owner is None or self.value.state() != TaskState.open:
+            return
+        try:
+            warnings.warn(f"{self.label()} was never ended: use `with ctx.task(...)`, or call end()",
+                          ResourceWarning, source=None, stacklevel=1)
+        finally:
+            try:
+                self.close(True)
+            except Exception:
+                pass  # another thread is inside the context; finalize() reports the open task
+
+    cdef int open(self) except -1:
+        cdef Context* context = self.owner.value.get()
+        with nogil:
+            context.start(self.value, stf_python_interrupt())
+        return 0
+
+    cdef int close(self, bint failed) except -1:
+        cdef Context* context = self.owner.value.get()
+        with nogil:
+            context.end(self.value, failed, stf_python_interrupt())
+        return 0
+
+    def __enter__(self):
+        self.open()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if self.value.state() == TaskState.ended:
+            return False
+        if kind is None:
+            self.close(False)
+            return False
+        try:
+            self.close(True)
+        except Exception as later:
+            note_failure(error, later, f"ending {self.label()}")
+        return False
+
+    def start(self):
+        self.open()
+        return self
+
+    def end(self):
+        self.close(False)
+
+    def set_exec_place(self, exec_place place not None):
+        self.require_created("set_exec_place()")
+        self.use_place(place)
+
+    def set_symbol(self, name):
+        self.require_created("set_symbol()")
+        if not isinstance(name, str):
+            raise TypeError(f"names are strings: got {type(name).__name__}")
+        self.value.symbol = name.encode()
+
+    @property
+    def symbol(self):
+        return self.value.symbol.decode() if not self.value.symbol.empty() else None
+
+    @property
+    def state(self):
+        if self.value.state() == TaskState.open:
+            return "open"
+        return "created" if self.value.state() == TaskState.created else "ended"
+
+    @property
+    def exec_place(self):
+        cdef exec_place place
+        if self.place is None and self.value.state() == TaskState.open:
+            place = exec_place.__new__(exec_place)
+            place.value = self.value.resolved_place()
+            return place
+        return self.place
+
+    def __len__(self):
+        return self.value.dependencies.size()
+
+    def __bool__(self):
+        return True
+
+    def index(self, logical_data data not None):
+        cdef size_t i
+        for i in range(self.value.dependencies.size()):
+            if self.value.dependencies[i].data == data.data:
+                return i
+        raise ValueError(f"{data!r} is no dependency of {self.label()}")
+
+    def readonly(self, Py_ssize_t index):
+        return self.dependency(index).access == 1
+
+    def get_arg(self, Py_ssize_t index):
+        self.require_open("get_arg()")
+        self.buffer_at(index, "get_arg()")
+        return self.value.address(index)
+
+    def get_arg_cai(self, Py_ssize_t index):
+        self.require_open("get_arg_cai()")
+        return self.view(index, self.buffer_at(index, "get_arg_cai()"))
+
+    def args_cai(self):
+        cdef list views = []
+        cdef Py_ssize_t i
+        cdef dep access
+        self.require_open("args_cai()")
+        for i in range(<Py_ssize_t>self.value.dependencies.size()):
+            access = self.dependency(i)
+            if not access.data._token:
+                views.append(self.view(i, access))
+        if not views:
+            return None
+        return views[0] if len(views) == 1 else tuple(views)
+
+    def numpy(self, Py_ssize_t index):
+        cdef dep access
+        self.require_open("numpy()")
+        access = self.buffer_at(index, "numpy()")
+        if not executes(self.owner.runtime.value.get()[0]):
+            raise NotSupported("this simulated machine moves no bytes (execute=False): there is nothing to look at")
+        if not cpu_reaches(self.value, index, self.owner.runtime.value.get()[0]):
+            raise NotSupported(
+                f"NumPy reads host memory only, and argument {index} of {self.label()} is in a GPU's memory: run the "
+                "task on exec_place.host(), or hand get_arg_cai() to a library for GPUs")
+        return host_array(self.value.address(index), access.data.nbytes, access.access == 1, access.data,
+                          access.data.shape, access.data.dtype)
+
+    def run(self, fn, *args):
+        cdef Context* context = self.owner.value.get()
+        cdef HostCall call
+        cdef void* argument
+        if not callable(fn):
+            raise TypeError(f"run() takes a function and its arguments: got {type(fn).__name__}")
+        self.require_open("run()")
+        if not self.owner.runtime.value.get().simulated() or runs_on_host(self.value.resolved_place()):
+            fn(*args)
+            return
+        call = make_call(self.owner, fn, args)
+        argument = hand_over(call)  # release_call gives it back, whatever happens
+        with nogil:
+            context.run_in(self.value, run_call, release_call, argument)
+
+    def stream_ptr(self):
+        self.require_open("stream_ptr()")
+        return self.stream_at(0)
+
+    def get_grid_dims(self):
+        cdef tuple dims
+        if not isinstance(self.place, exec_place_grid):
+            return None
+        dims = tuple(self.place.dims)
+        return dims + (1,) * (4 - len(dims))
+
+    def get_stream_at_index(self, Py_ssize_t place_index):
+        self.require_open("get_stream_at_index()")
+        if not 0 <= place_index < <Py_ssize_t>self.value.stream_count():
+            raise IndexError(f"place index {place_index} of a task on {self.value.stream_count()} place(s): use 0 to "
+                             f"{self.value.stream_count() - 1}")
+        return self.stream_at(place_index)
+
+    def get_stream_ptrs(self):
+        cdef size_t i
+        self.require_open("get_stream_ptrs()")
+        return [self.stream_at(i) for i in range(self.value.stream_count())]
+
+    def __repr__(self):
+        return f"<{self.label()}: {self.state}, {self.value.dependencies.size()} dependencies>"
+
+    # ---- Shared by the above ----
+
+    cdef str label(self):
+        if self.value.symbol.empty() and self.value.state() == TaskState.created:
+            return "task"
+        return self.value.label().decode()
+
+    cdef int require_created(self, str what) except -1:
+        if self.value.state() != TaskState.created:
+            raise TaskStateError(f"{what} belongs before the task starts: {self.label()} is {self.state}")
+        return 0
+
+    cdef int require_open(self, str what) except -1:
+        if self.value.state() != TaskState.open:
+            raise TaskStateError(f"{what} belongs inside the task's body: {self.label()} is {self.state}; use it "
+                                 "within `with ctx.task(...) as t:`")
+        return 0
+
+    cdef dep dependency(self, Py_ssize_t i):
+        cdef Py_ssize_t count = self.value.dependencies.size()
+        if not 0 <= i < count:
+            raise IndexError(f"argument {i} of {self.label()} with {count} argument(s): "
+                             + (f"use 0 to {count - 1}" if count else "it has none"))
+        return <dep>PyTuple_GET_ITEM(self.args, i + 1 if i >= self.place_at else i)
+
+    cdef dep buffer_at(self, Py_ssize_t index, str what):
+        cdef dep access = self.dependency(index)
+        if access.data._token:
+            raise TypeError(f"argument {index} of {self.label()} is a token, which only orders tasks: {what} needs "
+                            "an argument with a buffer")
+        return access
+
+    cdef int use_place(self, exec_place place) except -1:
+        cdef DataPlace affine
+        self.place = place
+        self.value.place = place.value
+        self.value.affine = affine if place._affine is None else place._affine.value
+        return 0
+
+    cdef object view(self, Py_ssize_t index, dep access):
+        cdef stf_cai view = stf_cai.__new__(stf_cai)
+        view.ptr = self.value.address(index)
+        view.shape = access.data.shape
+        view.dtype = access.data.dtype
+        view.nbytes = access.data.nbytes
+        view.readonly = access.access == 1
+        view.on_host = cpu_reaches(self.value, index, self.owner.runtime.value.get()[0])
+        view.owner = access.data
+        return view
+
+    cdef object stream_at(self, size_t index):
+        return cuda_stream(self.value.stream(index), self.owner.runtime.value.get().simulated())
+
+
+cdef int add_dependency(Task* value, dep access) except -1:
+    cdef Dependency dependency
+    dependency.data = access.data.data
+    dependency.mode = <Mode>access.access
+    if access.dplace is not None:
+        dependency.place = access.dplace.value
+    value.dependencies.push_back(dependency)
+    return 0
+
+
+cdef object wrong_argument(object argument, str what, str accepted):
+    if isinstance(argument, logical_data):
+        return TypeError(f"{what} needs to know how data is used: got {argument!r}; pass data.read(), data.write() "
+                         "or data.rw()")
+    return TypeError(f"{what} takes {accepted}: got {type(argument).__name__}")
+
+
+cdef task make_task(ContextState state, tuple args, object symbol, object cost, int priority):
+    cdef task result = task.__new__(task)
+    cdef Py_ssize_t i, count = PyTuple_GET_SIZE(args)
+    cdef object argument
+    result.owner = state
+    result.args = args
+    result.place_at = count
+    result.value.dependencies.reserve(count)
+    for i in range(count):
+        argument = <object>PyTuple_GET_ITEM(args, i)
+        if type(argument) is dep:
+            add_dependency(&result.value, <dep>argument)
+        elif isinstance(argument, exec_place):
+            if result.place is not None:
+                raise TypeError(f"a task runs on one place: got {result.place!r} and {argument!r}; to use several "
+                                "at once, pass exec_place_grid.create([...])")
+            result.place_at = i
+            result.use_place(<exec_place>argument)
+        else:
+            raise wrong_argument(argument, "task()", "dependencies (data.read(), data.write(), data.rw()) and at "
+                                                     "most one exec_place")
+    if symbol is not None:
+        result.set_symbol(symbol)
+    if cost is not None:
+        result.value.cost_us = cost
+        if not result.value.cost_us >= 0:
+            raise ValueError(f"cost is a duration in microseconds, 0 or more: got {cost}")
+    result.value.priority = priority
+    return result
+
+
+cdef int note_failure(object error, object later, str what) except -1:
+    if hasattr(error, "add_note"):
+        error.add_note(f"{what} failed, too: {type(later).__name__}: {later}")
+    if error.__context__ is None and later is not error:
+        error.__context__ = later
+    return 0

@@ -1,0 +1,24 @@
+# Memory of a task's arguments as Python sees it: NumPy views of host memory, and the CUDA Array Interface.
+from libc.stdint cimport uint64_t
+
+# Exports a range of memory as a buffer and keeps `owner` alive for as long as a view of it lives.
+cdef class HostMemory:
+    cdef void* address
+    cdef Py_ssize_t nbytes
+    cdef bint readonly
+    cdef object owner
+
+cdef class stf_cai:
+    cdef readonly uint64_t ptr
+    cdef readonly tuple shape
+    cdef readonly object dtype
+    cdef readonly bint readonly
+    cdef readonly size_t nbytes
+    cdef bint on_host
+    cdef object owner
+    cdef dict interface(self, dict fields)
+
+# A NumPy array over host memory; `owner` is its base's reference.
+cdef object host_array(uint64_t address, size_t nbytes, bint readonly, object owner, tuple shape, object dtype)
+# The address of a NumPy array's first element.
+cdef uint64_t address_of(object array)

@@ -1,0 +1,72 @@
+# distutils: language = c++
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport uint64_t
+
+import numpy as np
+
+from stf_places.errors import NotSupported
+
+cdef object ndarray = np.ndarray
+cdef char nothing = 0  # what an empty range points to
+
+
+@cython.final
+cdef class HostMemory:
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.address, self.nbytes, self.readonly, flags)
+
+
+cdef object host_array(uint64_t address, size_t nbytes, bint readonly, object owner, tuple shape, object dtype):
+    cdef HostMemory memory = HostMemory.__new__(HostMemory)
+    memory.address = <void*>address if nbytes else <void*>&nothing
+    memory.nbytes = nbytes
+    memory.readonly = readonly
+    memory.owner = owner
+    return ndarray(shape, dtype, memory)
+
+
+cdef uint64_t address_of(object array):
+    return array.__array_interface__["data"][0]
+
+
+@cython.final
+cdef class stf_cai:
+    def __init__(self):
+        raise TypeError("stf_cai objects come from an open task: task.get_arg_cai(index) or task.args_cai()")
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.interface({"stream": None})
+
+    @property
+    def __array_interface__(self):
+        if not self.on_host:
+            raise AttributeError("__array_interface__: the argument is in a GPU's memory")
+        return self.interface({})
+
+    def __array__(self, dtype=None, copy=None):
+        if not self.on_host:
+            raise NotSupported(
+                "NumPy reads host memory only, and this argument is in a GPU's memory: run the task on "
+                "exec_place.host(), or copy the value with ctx.wait(data)")
+        array = host_array(self.ptr, self.nbytes, self.readonly, self, self.shape, self.dtype)
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            if copy is False:
+                raise ValueError(f"a view cannot change dtype {self.dtype} to {np.dtype(dtype)}: allow a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __repr__(self):
+        return (f"stf_cai(ptr={self.ptr:#x}, shape={self.shape}, dtype={self.dtype}, "
+                f"readonly={self.readonly})")
+
+    cdef dict interface(self, dict fields):
+        fields["shape"] = self.shape
+        fields["typestr"] = self.dtype.str
+        fields["data"] = (self.ptr, self.readonly)
+        fields["strides"] = None
+        fields["version"] = 3
+        if self.dtype.names is not None:
+            fields["descr"] = self.dtype.descr
+        return fields
