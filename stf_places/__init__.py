@@ -1,0 +1,100 @@
+"""Partition GPUs into execution places and spread a sequential flow of tasks over them.
+
+A program makes a `context`, registers or makes logical data in it, and submits tasks that say which data
+they read and write and on which place they run. Order, copies and waits follow from that.
+
+Examples
+--------
+>>> import numpy as np
+>>> import stf_places as stf
+>>> values = np.arange(4.0)
+>>> with stf.use_machine("sim:h200x2"), stf.context() as ctx:
+...     data = ctx.logical_data(values)
+...     with ctx.task(stf.exec_place.device(1), data.rw(), symbol="double") as t:
+...         t.numpy(0)[:] *= 2
+>>> values
+array([0., 2., 4., 6.])
+"""
+
+from stf_places._version import __version__
+from stf_places.errors import (
+    ContextClosed,
+    DataRace,
+    DeviceLost,
+    DriverError,
+    InvalidDevice,
+    MapperError,
+    NotSupported,
+    OutOfMemory,
+    PartitionError,
+    PoisonedData,
+    ReadOnlyError,
+    StfError,
+    TaskStateError,
+    WrongContext,
+)
+from stf_places.flow import (
+    AccessMode,
+    ContextStatistics,
+    PlaceStatistics,
+    TraceRecord,
+    context,
+    dep,
+    logical_data,
+    read,
+    rw,
+    stf_cai,
+    task,
+    write,
+)
+from stf_places.machines import SimulatedMachineWarning, machine, machine_init, use_machine
+from stf_places.places import (
+    CudaStream,
+    DeviceArray,
+    async_resources,
+    data_place,
+    exec_place,
+    exec_place_grid,
+    exec_place_resources,
+)
+
+__all__ = [
+    "AccessMode",
+    "ContextClosed",
+    "ContextStatistics",
+    "CudaStream",
+    "DataRace",
+    "DeviceArray",
+    "DeviceLost",
+    "DriverError",
+    "InvalidDevice",
+    "MapperError",
+    "NotSupported",
+    "OutOfMemory",
+    "PartitionError",
+    "PlaceStatistics",
+    "PoisonedData",
+    "ReadOnlyError",
+    "SimulatedMachineWarning",
+    "StfError",
+    "TaskStateError",
+    "TraceRecord",
+    "WrongContext",
+    "__version__",
+    "async_resources",
+    "context",
+    "data_place",
+    "dep",
+    "exec_place",
+    "exec_place_grid",
+    "exec_place_resources",
+    "logical_data",
+    "machine",
+    "machine_init",
+    "read",
+    "rw",
+    "stf_cai",
+    "task",
+    "use_machine",
+    "write",
+]

@@ -1,0 +1,22 @@
+"""Contexts, logical data and tasks: programs say what tasks read and write, the core finds the order."""
+
+from stf_places._native.contexts import context
+from stf_places._native.data import AccessMode, dep, logical_data, read, rw, write
+from stf_places._native.reports import ContextStatistics, PlaceStatistics, TraceRecord
+from stf_places._native.tasks import task
+from stf_places._native.views import stf_cai
+
+__all__ = [
+    "AccessMode",
+    "ContextStatistics",
+    "PlaceStatistics",
+    "TraceRecord",
+    "context",
+    "dep",
+    "logical_data",
+    "read",
+    "rw",
+    "stf_cai",
+    "task",
+    "write",
+]
