@@ -1,0 +1,25 @@
+# One program four times: over the core as it is, and with each of the mistakes of core/planted.hpp. The
+# sources with a planted line are compiled into the program, where they stand before those of the library.
+file(GLOB STF_RANDOM_PARTS CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/random/*.cpp")
+add_library(random_parts OBJECT ${STF_RANDOM_PARTS})
+target_link_libraries(random_parts PRIVATE stf_places)
+target_include_directories(random_parts PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
+
+set(STF_PLANTED_SOURCES points coherence memory)
+list(TRANSFORM STF_PLANTED_SOURCES PREPEND "${CMAKE_SOURCE_DIR}/core/")
+list(TRANSFORM STF_PLANTED_SOURCES APPEND ".cpp")
+
+foreach(mistake 0 1 2 3)
+  set(name random_programs)
+  if(mistake)
+    string(APPEND name "_planted_${mistake}")
+    set(planted ${STF_PLANTED_SOURCES})
+  endif()
+  add_executable(${name} random_programs.cpp ${planted} $<TARGET_OBJECTS:random_parts>)
+  target_include_directories(${name} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+  target_compile_definitions(${name} PRIVATE STF_PLANTED_MISTAKE=${mistake})
+  target_link_libraries(${name} PRIVATE stf_places)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+endforeach()
+add_test(NAME random_programs_with_faults COMMAND random_programs --faults 1)

@@ -1,0 +1,173 @@
+"""Machine files: what ships is sound, and what is wrong with a file is said."""
+
+import copy
+import json
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from stf_places._native import drivers
+from stf_places.machines import specs
+
+TINY = json.loads((Path(specs.__file__).parent / "data" / "tiny.json").read_text())
+
+
+def write(path, content):
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def changed(*where, to):
+    """Return the tiny machine's file with one value replaced; a value of `None` removes the field."""
+    content = copy.deepcopy(TINY)
+    inner = content
+    for key in where[:-1]:
+        inner = inner[key]
+    if to is None:
+        del inner[where[-1]]
+    else:
+        inner[where[-1]] = to
+    return content
+
+
+def test_names_are_sorted():
+    assert specs.names() == ("h200x1", "h200x2", "h200x4", "h200x8", "nopeer2", "tiny")
+
+
+@pytest.mark.parametrize("name", specs.names())
+def test_what_ships_can_be_opened(name):
+    spec = specs.load(name)
+    assert spec.name == name
+    assert spec.estimated
+    driver = drivers.sim_driver(spec.to_dict())
+    assert driver.machine == name
+    assert driver.device_count() == len(spec.devices)
+
+
+@pytest.mark.parametrize(("name", "count"), [("h200x1", 1), ("h200x2", 2), ("h200x4", 4), ("h200x8", 8)])
+def test_h200_machines_hold_what_was_measured(name, count):
+    spec = specs.load(name)
+    assert len(spec.devices) == count
+    assert len(set(spec.devices)) == 1
+    device = spec.devices[0]
+    assert (device.sm_count, device.min_partition, device.alignment) == (132, 8, 8)
+    assert (device.memory, device.bandwidth) == (143771 << 20, 2142)
+    assert {(link.peer, link.bandwidth) for link in spec.links} <= {(True, 397), (False, 55)}
+    assert len(spec.links) == 2 * count + count * (count - 1)
+    assert (spec.costs.event_record, spec.costs.event_wait, spec.costs.kernel_launch) == (0.26, 0.21, 3.9)
+    assert "costs.event_record" not in spec.estimated
+
+
+def test_everything_about_tiny_is_estimated():
+    fields = {f"{part}.{name}" for part in ("devices", "links") for name in TINY[part][0]} | {
+        f"costs.{name}" for name in TINY["costs"]
+    }
+    assert fields - set(specs.load("tiny").estimated) == {"devices.name", "links.from", "links.to"}
+
+
+def test_devices_without_peers():
+    assert not any(link.peer for link in specs.load("nopeer2").links)
+
+
+def test_specs_are_values():
+    spec = specs.load("tiny")
+    assert spec == specs.load("tiny")
+    assert hash(spec) == hash(specs.load("tiny"))
+    assert spec != specs.load("h200x2")
+    with pytest.raises(FrozenInstanceError):
+        spec.name = "other"
+
+
+def test_the_driver_takes_the_file_without_version_and_estimates():
+    expected = {name: value for name, value in TINY.items() if name not in {"version", "estimated"}}
+    assert specs.load("tiny").to_dict() == expected
+
+
+@pytest.mark.parametrize("as_path", [False, True])
+def test_a_file_of_ones_own(tmp_path, as_path):
+    path = write(tmp_path / "mine.json", changed("name", to="mine"))
+    assert specs.load(Path(path) if as_path else path).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("h200x3", r"a machine is one of h200x1, .*tiny, or a path that ends in \.json: got 'h200x3'"),
+        ("", r"a machine is one of"),
+        ("./h200x2", r"the path of a machine file ends in \.json: got './h200x2'"),
+        (Path("h200x2"), r"the path of a machine file ends in \.json: got 'h200x2'"),
+        ("absent.json", r"machine file 'absent\.json' cannot be read: .*No such file"),
+    ],
+)
+def test_there_is_no_such_machine(given, text):
+    with pytest.raises(ValueError, match=text):
+        specs.load(given)
+
+
+@pytest.mark.parametrize("given", [None, 2, b"tiny"])
+def test_a_machine_is_given_by_name_or_path(given):
+    with pytest.raises(TypeError, match="a machine is given by name or path, such as 'h200x2': got "):
+        specs.load(given)
+
+
+LINK = TINY["links"][0]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("", "is no JSON text"),
+        ("[" * 100000, "is no JSON text"),
+        ('{"version": NaN}', "numbers are finite: got NaN"),
+        ('{"version": 1, "version": 1}', "a field stands once in an object: got 'version' again"),
+        ([1], r"is an object with the fields version, name, .*: got \[1\]"),
+        (changed("version", to=2), "version 1 is supported: got 2"),
+        (changed("version", to=None), "needs all of the fields version, .*: version missing"),
+        (changed("version", to=True), "version is an integer from 1 on: got True"),
+        (changed("colour", to="red"), "has the fields version, .*: got 'colour'"),
+        (changed("name", to=""), "name is a string that is not empty: got ''"),
+        (changed("driver_version", to=13.0), r"driver_version is an integer from 12000 on: got 13\.0"),
+        (changed("devices", to=[]), r"devices is a list that is not empty: got \[\]"),
+        (changed("devices", 1, to=7), "device 1 is an object with the fields name, .*: got 7"),
+        (changed("devices", 1, "memory", to=None), "device 1 needs all of the fields .*: memory missing"),
+        (changed("devices", 1, "sms", to=3), "device 1 has the fields name, .*: got 'sms'"),
+        (changed("devices", 0, "sm_count", to=0), "device 0: sm_count is an integer from 1 on: got 0"),
+        (changed("devices", 0, "min_partition", to=17), "min_partition is at most sm_count 16: got 17"),
+        (changed("devices", 0, "bandwidth", to=0), "bandwidth is a positive number: got 0"),
+        (changed("devices", 0, "bandwidth", to="1"), "bandwidth is a positive number: got '1'"),
+        (changed("costs", "query", to=-1), "costs: query is a non-negative number: got -1"),
+        (changed("costs", "query", to=False), "costs: query is a non-negative number: got False"),
+        ('{"version": 1, "costs": 1e999}', "needs all of the fields"),
+        (changed("costs", to=1), "costs is an object with the fields event_record, .*: got 1"),
+        (changed("links", 0, "peer", to=1), "link 0: peer is true or false: got 1"),
+        (changed("links", 0, "to", to=2), r"link 0 joins two different ends out of -1 .* to 1: got -1 to 2"),
+        (changed("links", 0, "to", to=-1), "link 0 joins two different ends .*: got -1 to -1"),
+        (changed("links", 0, "peer", to=True), "peers are two devices: got -1 to 0 with peer true"),
+        (
+            changed("links", to=[LINK, LINK]),
+            "link 1: one link leads from an end to another: got -1 to 0 again",
+        ),
+        (changed("links", to=[LINK]), r"links from and to the host \(-1\): 0 to -1 missing"),
+        (changed("estimated", to="all"), "estimated is a list of strings: got 'all'"),
+        (changed("estimated", to=["costs.lunch"]), "estimated names fields, .*: got 'costs.lunch'"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, content, text):
+    path = write(tmp_path / "wrong.json", content)
+    with pytest.raises(ValueError, match=text) as caught:
+        specs.load(path)
+    assert str(caught.value).startswith(f"machine file {path!r}")
+
+
+def test_an_infinite_number_is_refused(tmp_path):
+    content = json.dumps(TINY).replace('"query": 0.5', '"query": 1e999')
+    with pytest.raises(ValueError, match="costs: query is a non-negative number: got inf"):
+        specs.load(write(tmp_path / "wrong.json", content))
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    path = tmp_path / "wrong.json"
+    path.write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="cannot be read"):
+        specs.load(path)
