@@ -24,9 +24,10 @@ void activate(const void* owner, const std::shared_ptr<Runtime>& runtime, Contex
 
 void deactivate(const void* owner) {
   if (blocks.empty() || blocks.back().owner != owner) {
-    throw Error(ErrorKind::task_state,
-                "a place is left by the thread that entered it, innermost first: this one is not the innermost "
-                "of this thread. Use `with place:`");
+    throw Error(
+        ErrorKind::task_state,
+        "a place is left by the thread that entered it, innermost first: this one is not the innermost "
+        "of this thread. Use `with place:`");
   }
   const Block block = std::move(blocks.back());
   blocks.pop_back();

@@ -17,7 +17,8 @@ bool is_default_stream(StreamHandle stream) { return stream <= 2; }
 class StreamScope {
  public:
   StreamScope(Runtime& runtime, const DataPlace& place, StreamHandle stream) {
-    if (is_default_stream(stream)) scope_.emplace(runtime.driver(), runtime.primary(device_of(runtime, place)));
+    if (is_default_stream(stream))
+      scope_.emplace(runtime.driver(), runtime.primary(device_of(runtime, place)));
   }
 
  private:
@@ -27,7 +28,8 @@ class StreamScope {
 // The contiguous runs of an array, in C order.
 class Runs {
  public:
-  explicit Runs(const StridedArray& array) : array_(array), nbytes_(array.itemsize), outer_(array.shape.size()) {
+  explicit Runs(const StridedArray& array)
+      : array_(array), nbytes_(array.itemsize), outer_(array.shape.size()) {
     while (outer_ > 0 && (array.shape[outer_ - 1] == 1 ||
                           array.strides[outer_ - 1] == static_cast<std::int64_t>(nbytes_))) {
       --outer_;
@@ -101,8 +103,12 @@ Address allocate_at(Runtime& runtime, const DataPlace& place, std::size_t nbytes
   Driver& driver = runtime.driver();
   Address address = 0;
   switch (place.kind) {
-    case DataPlace::Kind::host: driver.allocate_host(nbytes, &address).check(); break;
-    case DataPlace::Kind::managed: driver.allocate_managed(nbytes, place.device, &address).check(); break;
+    case DataPlace::Kind::host:
+      driver.allocate_host(nbytes, &address).check();
+      break;
+    case DataPlace::Kind::managed:
+      driver.allocate_managed(nbytes, place.device, &address).check();
+      break;
     case DataPlace::Kind::device: {
       StreamScope scope(runtime, place, stream);
       driver.allocate_device(place.device, nbytes, stream, &address).check();
@@ -115,9 +121,10 @@ Address allocate_at(Runtime& runtime, const DataPlace& place, std::size_t nbytes
       break;
     }
     default:
-      throw Error(ErrorKind::value,
-                  "affine() has no memory of its own: it stands for the data place of whatever place a task runs "
-                  "on. Give data_place.device(0) or data_place.host()");
+      throw Error(
+          ErrorKind::value,
+          "affine() has no memory of its own: it stands for the data place of whatever place a task runs "
+          "on. Give data_place.device(0) or data_place.host()");
   }
   return address;
 }
@@ -134,7 +141,8 @@ void free_at(Runtime& runtime, const DataPlace& place, Address address, StreamHa
   (place.kind == DataPlace::Kind::host ? driver.free_host(address) : driver.free_managed(address)).check();
 }
 
-std::string try_free_at(Runtime& runtime, const DataPlace& place, Address address, StreamHandle stream) noexcept {
+std::string try_free_at(Runtime& runtime, const DataPlace& place, Address address,
+                        StreamHandle stream) noexcept {
   try {
     free_at(runtime, place, address, stream);
   } catch (const Error& error) {
@@ -166,7 +174,8 @@ void copy_from_host(Runtime& runtime, const void* from, const StridedArray& to, 
   });
 }
 
-void synchronize_at(Runtime& runtime, const DataPlace& place, StreamHandle stream, const Interrupt& interrupt) {
+void synchronize_at(Runtime& runtime, const DataPlace& place, StreamHandle stream,
+                    const Interrupt& interrupt) {
   StreamScope scope(runtime, place, stream);
   runtime.driver().synchronize_stream(stream, interrupt).check();
 }

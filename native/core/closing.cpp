@@ -123,8 +123,8 @@ void Context::lose(const Error& error) {
     text += "; not written back: ";
     for (std::size_t i = 0; i < skipped.size(); ++i) text += (i == 0 ? "" : ", ") + skipped[i];
   }
-  throw Error(ErrorKind::device_lost, text + "; the context is closed, start a new process to use the device again",
-              error.failure);
+  throw Error(ErrorKind::device_lost,
+              text + "; the context is closed, start a new process to use the device again", error.failure);
 }
 
 }  // namespace stf_places

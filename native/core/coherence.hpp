@@ -16,8 +16,10 @@ class WaitList {
   // Something that stays a holder of the point.
   void hold(const PointRef& point) {
     if (!point) return;
-    if (point->stream == &stream_) own_ = true;
-    else points_.push_back(point);
+    if (point->stream == &stream_)
+      own_ = true;
+    else
+      points_.push_back(point);
   }
   // Something whose hold this operation replaces.
   void take(PointRef& point) {

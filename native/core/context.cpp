@@ -54,8 +54,9 @@ void Context::open_entry_event() {
   bool capturing = false;
   driver.stream_capturing(options_.stream, &capturing).check();
   if (capturing) {
-    throw Error(ErrorKind::value, "the stream is capturing a graph: give a stream that is not, or record with a "
-                                  "graph context");
+    throw Error(ErrorKind::value,
+                "the stream is capturing a graph: give a stream that is not, or record with a "
+                "graph context");
   }
   ContextHandle context = 0;
   driver.stream_context(options_.stream, &context).check();
@@ -90,8 +91,8 @@ Stream* Context::open_stream(PlaceStreams& group, int index) {
   if (slot != nullptr) return slot;
   const StreamHandle handle = pool_->get(group.place, !group.transfer, group.priority, index);
   const int device = std::max(group.place.device, 0);
-  const ContextHandle context = group.place.kind == ExecPlace::Kind::context ? group.place.context
-                                                                             : runtime_->primary(device);
+  const ContextHandle context =
+      group.place.kind == ExecPlace::Kind::context ? group.place.context : runtime_->primary(device);
   auto stream = std::make_unique<Stream>(runtime_->driver(), events_of(context), points_, statistics_, handle,
                                          static_cast<int>(streams_.size()), device, context);
   stream->group = &group;
@@ -108,8 +109,9 @@ Stream* Context::next_stream(PlaceStreams& group) {
     if (group.streams[index] != nullptr && group.streams[index]->busy) continue;
     return open_stream(group, static_cast<int>(index));
   }
-  throw Error(ErrorKind::task_state, "all " + std::to_string(count) + " streams of " + to_string(group.place) +
-                                         " belong to tasks whose body is open: end some before the next starts");
+  throw Error(ErrorKind::task_state,
+              "all " + std::to_string(count) + " streams of " + to_string(group.place) +
+                  " belong to tasks whose body is open: end some before the next starts");
 }
 
 Stream* Context::transfer_stream(int device) {
@@ -159,7 +161,8 @@ std::vector<PlaceStatistics> Context::place_statistics() const {
 
 Data* Context::create(DataOptions options) {
   Entry entry(*this);
-  if (options.source_place.kind == DataPlace::Kind::device) runtime_->check_device(options.source_place.device);
+  if (options.source_place.kind == DataPlace::Kind::device)
+    runtime_->check_device(options.source_place.device);
   auto* data = new Data(this, std::move(options), ++data_number_);
   const bool has_source = data->has_source();
   if (has_source || data->token()) {
@@ -226,8 +229,10 @@ bool Context::drain_dropped(const Data* asked) {
         in_use = true;
       }
     }
-    if (is_asked) asked_in_use = in_use;
-    else if (!in_use) one.finish();
+    if (is_asked)
+      asked_in_use = in_use;
+    else if (!in_use)
+      one.finish();
   }
   return asked_in_use;
 }
@@ -257,7 +262,7 @@ void Context::write_back(Data& data) {
   Coherence coherence(*this);
   Instance* best = coherence.best_source(data, source->place);
   if (best == nullptr) return;
-  const int device = best->place.kind == DataPlace::Kind::device      ? best->place.device
+  const int device = best->place.kind == DataPlace::Kind::device     ? best->place.device
                      : source->place.kind == DataPlace::Kind::device ? source->place.device
                                                                      : 0;
   coherence.make_valid(data, *source, *transfer_stream(device));
@@ -274,11 +279,13 @@ void Context::require_value(const Data& data) const {
   }
   for (const auto& instance : data.instances_) {
     if (!instance->open_writer) continue;
-    throw Error(ErrorKind::task_state, data.label() + " is being written by a task whose body is still open: end "
+    throw Error(ErrorKind::task_state, data.label() +
+                                           " is being written by a task whose body is still open: end "
                                            "that task first");
   }
   if (!data.has_value()) {
-    throw Error(ErrorKind::task_state, "wait for " + data.label() + " before anything wrote it: write it first");
+    throw Error(ErrorKind::task_state,
+                "wait for " + data.label() + " before anything wrote it: write it first");
   }
 }
 
@@ -290,7 +297,8 @@ void Context::read_back(Data& data, void* out, const Interrupt& interrupt) {
   const int device = best->place.kind == DataPlace::Kind::device ? best->place.device : 0;
   Stream& stream = *transfer_stream(device);
   Driver& driver = runtime_->driver();
-  // Signals can end this part of the wait. Not the copy itself: the caller takes `out` back when this returns.
+  // Signals can end this part of the wait. Not the copy itself: the caller takes `out` back when this
+  // returns.
   if (best->writer) Stream::synchronize(driver, best->writer, interrupt);
   driver.synchronize_stream(stream.handle(), interrupt).check();
   PointRef done = coherence.copy_out(data, *best, out, stream);

@@ -1,12 +1,12 @@
 // A sequential task flow: logical data, tasks, and the order between them.
 //
-// Threads. A Context belongs to one thread at a time: entering it from two threads at once, or while a task of
-// another thread is open, throws Error(task_state). Every public member is called without the Python GIL,
+// Threads. A Context belongs to one thread at a time: entering it from two threads at once, or while a task
+// of another thread is open, throws Error(task_state). Every public member is called without the Python GIL,
 // because each of them can enqueue. `drop` alone may be called from any thread at any moment.
 //
-// Failures. Members throw Error. After a throw nothing is half-made: data keep their values, a task that could
-// not start is `ended` and has left no access behind, and the context can still be finalized. After device_lost
-// only finalize() is useful: it releases everything and reports what was not written back.
+// Failures. Members throw Error. After a throw nothing is half-made: data keep their values, a task that
+// could not start is `ended` and has left no access behind, and the context can still be finalized. After
+// device_lost only finalize() is useful: it releases everything and reports what was not written back.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@
 namespace stf_places {
 
 struct ContextOptions {
-  bool has_stream = false;         // work is ordered after, and finally before, a stream of the caller's
+  bool has_stream = false;  // work is ordered after, and finally before, a stream of the caller's
   StreamHandle stream = 0;
   bool trace = false;
 };
@@ -56,8 +56,8 @@ class Context {
   // The caller owns the result and gives it back with `drop` (never deletes it).
   Data* create(DataOptions options);
   // Ends the use of a data: freed in stream order, or written back if it has a source. Never throws. Returns
-  // true when work may still use the caller's source memory: `release(argument)` is then called once it is over,
-  // on whatever thread. False: it is not called, and the source is free now.
+  // true when work may still use the caller's source memory: `release(argument)` is then called once it is
+  // over, on whatever thread. False: it is not called, and the source is free now.
   static bool drop(const std::shared_ptr<Context>& context, Data* data, HostFunction release = nullptr,
                    void* argument = nullptr) noexcept;
   // Copies the value to host memory and waits for it.
@@ -74,8 +74,8 @@ class Context {
   void end(Task& task, bool failed, const Interrupt& interrupt);
   // A host task whose body is a host function, in two steps so that the caller can look at the instances
   // (task.address) in between: `open_callback` opens it without waiting, `enqueue_callback` puts the function
-  // behind the task's dependencies and closes it, also when it throws. It takes `argument` in any case: either
-  // `function` is enqueued, or `release` is called. To give up in between: `end(task, failed)`.
+  // behind the task's dependencies and closes it, also when it throws. It takes `argument` in any case:
+  // either `function` is enqueued, or `release` is called. To give up in between: `end(task, failed)`.
   void open_callback(Task& task, const Interrupt& interrupt);
   void enqueue_callback(Task& task, HostFunction function, HostFunction release, void* argument,
                         const Interrupt& interrupt);

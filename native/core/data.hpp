@@ -28,12 +28,12 @@ struct Instance {
   DataPlace place;
   Address address = 0;
   InstanceState state = InstanceState::invalid;
-  bool is_source = false;          // the caller's own memory: never freed by us
-  PointRef writer;                 // last write of this memory; none: complete
-  std::vector<PointRef> readers;   // reads since then, one a stream at most
-  int open_readers = 0;            // tasks whose body is open
+  bool is_source = false;         // the caller's own memory: never freed by us
+  PointRef writer;                // last write of this memory; none: complete
+  std::vector<PointRef> readers;  // reads since then, one a stream at most
+  int open_readers = 0;           // tasks whose body is open
   bool open_writer = false;
-  int pins = 0;                    // must not be evicted
+  int pins = 0;  // must not be evicted
   std::uint64_t last_use = 0;
 
   bool valid() const { return state != InstanceState::invalid; }
@@ -43,12 +43,12 @@ struct Instance {
 
 struct DataOptions {
   std::string name;
-  std::size_t nbytes = 0;      // 0 for tokens
+  std::size_t nbytes = 0;  // 0 for tokens
   bool token = false;
-  bool read_only = false;      // the source forbids writes
-  bool no_export = false;      // stays in the scope that made it
-  Address source = 0;          // the caller's memory, 0 for empty data
-  DataPlace source_place;      // host, device or managed
+  bool read_only = false;  // the source forbids writes
+  bool no_export = false;  // stays in the scope that made it
+  Address source = 0;      // the caller's memory, 0 for empty data
+  DataPlace source_place;  // host, device or managed
 };
 
 class Data {

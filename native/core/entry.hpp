@@ -11,13 +11,15 @@ class Entry {
 
   explicit Entry(Context& context, Closed closed = Closed::refuse) : context_(context) {
     if (context_.busy_.exchange(true, std::memory_order_acquire)) {
-      throw Error(ErrorKind::task_state, "this context is in use right now by another thread, or by a call that "
-                                         "a callback interrupts: use one context a thread");
+      throw Error(ErrorKind::task_state,
+                  "this context is in use right now by another thread, or by a call that "
+                  "a callback interrupts: use one context a thread");
     }
     if (context_.open_tasks_ > 0 && context_.owner_ != std::this_thread::get_id()) {
       leave();
-      throw Error(ErrorKind::task_state, "a task of this context is open in another thread: end it there first, "
-                                         "or use one context a thread");
+      throw Error(ErrorKind::task_state,
+                  "a task of this context is open in another thread: end it there first, "
+                  "or use one context a thread");
     }
     if (closed == Closed::refuse && context_.closed_) {
       leave();

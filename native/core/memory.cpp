@@ -41,9 +41,12 @@ bool Memory::take_cached(const DataPlace& place, std::size_t nbytes, Stream& str
 Status Memory::ask_driver(const DataPlace& place, std::size_t nbytes, Stream& stream, Address* out) {
   Driver& driver = context_.runtime().driver();
   switch (place.kind) {
-    case DataPlace::Kind::device: return driver.allocate_device(place.device, nbytes, stream.handle(), out);
-    case DataPlace::Kind::managed: return driver.allocate_managed(nbytes, std::max(place.device, 0), out);
-    default: return driver.allocate_host(nbytes, out);
+    case DataPlace::Kind::device:
+      return driver.allocate_device(place.device, nbytes, stream.handle(), out);
+    case DataPlace::Kind::managed:
+      return driver.allocate_managed(nbytes, std::max(place.device, 0), out);
+    default:
+      return driver.allocate_host(nbytes, out);
   }
 }
 
@@ -52,9 +55,8 @@ void Memory::allocate(Data& data, Instance& instance, Stream& task_stream) {
   // Stream-ordered memory of a device is asked for on one of its own streams.
   const DataPlace& place = instance.place;
   const bool on_device = place.kind == DataPlace::Kind::device;
-  Stream& stream = on_device && task_stream.device() != place.device
-                       ? *context_.transfer_stream(place.device)
-                       : task_stream;
+  Stream& stream = on_device && task_stream.device() != place.device ? *context_.transfer_stream(place.device)
+                                                                     : task_stream;
   if (take_cached(place, nbytes, stream, instance)) return;
   Address address = 0;
   if (on_device) stream.before_operation();
@@ -103,8 +105,10 @@ std::size_t Memory::free_cached(const DataPlace& place, Stream& stream) {
       Block block = std::move(blocks.back());
       blocks.pop_back();
       freed += block.nbytes;
-      if (place.kind == DataPlace::Kind::device) free_block(place, block, stream);
-      else free_waited(place, block);
+      if (place.kind == DataPlace::Kind::device)
+        free_block(place, block, stream);
+      else
+        free_waited(place, block);
     }
   }
   return freed;
@@ -120,7 +124,8 @@ void Memory::free_waited(const DataPlace& place, Block& block) {
     }
   }
   Driver& driver = context_.runtime().driver();
-  (place.kind == DataPlace::Kind::managed ? driver.free_managed(block.address) : driver.free_host(block.address))
+  (place.kind == DataPlace::Kind::managed ? driver.free_managed(block.address)
+                                          : driver.free_host(block.address))
       .check();
 }
 
@@ -206,11 +211,13 @@ void Memory::refuse(const Data& wanted, const DataPlace& place, Failure failure)
     if (data == &wanted || instance == nullptr || !instance->has_memory() || instance->is_source) continue;
     held += data->nbytes();
     const char* use = instance->open_writer || instance->open_readers || instance->pins ? ", in use" : "";
-    holders.emplace_back(data->nbytes(), data->label() + " (" + std::to_string(data->nbytes()) + " bytes" + use + ")");
+    holders.emplace_back(data->nbytes(),
+                         data->label() + " (" + std::to_string(data->nbytes()) + " bytes" + use + ")");
   }
   std::sort(holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::string text = "no memory for " + wanted.label() + ": " + std::to_string(wanted.nbytes()) + " bytes on " +
-                     to_string(place) + ", where this context holds " + std::to_string(held) + " bytes";
+  std::string text = "no memory for " + wanted.label() + ": " + std::to_string(wanted.nbytes()) +
+                     " bytes on " + to_string(place) + ", where this context holds " + std::to_string(held) +
+                     " bytes";
   for (std::size_t i = 0; i < std::min<std::size_t>(holders.size(), 5); ++i) {
     text += (i == 0 ? ": " : ", ") + holders[i].second;
   }
@@ -229,8 +236,10 @@ void Memory::release_all() {
       Stream* stream = in_order ? context_.transfer_stream(place.device) : nullptr;
       Block block = std::move(blocks.back());
       blocks.pop_back();
-      if (in_order) free_block(place, block, *stream);
-      else free_waited(place, block);
+      if (in_order)
+        free_block(place, block, *stream);
+      else
+        free_waited(place, block);
     }
   }
 }

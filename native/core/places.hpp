@@ -27,7 +27,7 @@ struct ExecPlace {
   enum class Kind : std::uint8_t { current, host, device, context, grid };
   Kind kind = Kind::current;
   int device = -1;
-  ContextHandle context = 0;  // kind context: the backing context
+  ContextHandle context = 0;                             // kind context: the backing context
   std::shared_ptr<const std::vector<ExecPlace>> places;  // kind grid, in C order
 
   bool operator==(const ExecPlace& other) const {

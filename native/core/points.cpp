@@ -51,8 +51,8 @@ void PointRef::recycle(Point* point) noexcept {
   stream.points_.give(point);
 }
 
-Stream::Stream(Driver& driver, EventPool& events, PointPool& points, Statistics& statistics, StreamHandle handle,
-               int index, int device, ContextHandle context)
+Stream::Stream(Driver& driver, EventPool& events, PointPool& points, Statistics& statistics,
+               StreamHandle handle, int index, int device, ContextHandle context)
     : driver_(driver),
       events_(events),
       points_(points),

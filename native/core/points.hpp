@@ -25,13 +25,13 @@ class Stream;
 struct Statistics {
   std::uint64_t tasks = 0;
   std::uint64_t events_recorded = 0;
-  std::uint64_t waits = 0;           // stream waits enqueued
-  std::uint64_t waits_skipped = 0;   // known to be ordered already
+  std::uint64_t waits = 0;          // stream waits enqueued
+  std::uint64_t waits_skipped = 0;  // known to be ordered already
   std::uint64_t copies = 0;
   std::uint64_t bytes_copied = 0;
-  std::uint64_t allocations = 0;     // asked of the driver
-  std::uint64_t reused_blocks = 0;   // served from the context's own freed blocks
-  std::uint64_t evictions = 0;       // instances that gave way to others
+  std::uint64_t allocations = 0;    // asked of the driver
+  std::uint64_t reused_blocks = 0;  // served from the context's own freed blocks
+  std::uint64_t evictions = 0;      // instances that gave way to others
 };
 
 // The streams' progress that a point implies, by stream index; empty when too many streams make it costly.
@@ -134,7 +134,7 @@ class Stream {
   // Forgets the tail (its work is known to be complete, or lost).
   void forget() { tail_.reset(); }
 
-  bool busy = false;     // a task whose body is open uses it
+  bool busy = false;  // a task whose body is open uses it
   std::uint64_t tasks = 0;
   const void* group = nullptr;  // the set of streams of one place that it belongs to
 

@@ -14,8 +14,8 @@
 namespace stf_places {
 
 struct RuntimeSettings {
-  bool sync_each_task = false;   // STF_PLACES_SYNC=1: wait after each task, to name the culprit of a fault
-  bool check_streams = false;    // STF_PLACES_CHECK=1: ask the default streams at each task's end
+  bool sync_each_task = false;  // STF_PLACES_SYNC=1: wait after each task, to name the culprit of a fault
+  bool check_streams = false;   // STF_PLACES_CHECK=1: ask the default streams at each task's end
 };
 
 class Runtime {

@@ -14,8 +14,8 @@ namespace stf_places {
 
 class StreamPool {
  public:
-  // Streams of a whole device for tasks, of a partition for tasks, and of any place for transfers. A partition
-  // has one, because all partitions of a device share its hardware queues.
+  // Streams of a whole device for tasks, of a partition for tasks, and of any place for transfers. A
+  // partition has one, because all partitions of a device share its hardware queues.
   static constexpr int device_streams = 8;
   static constexpr int context_streams = 1;
   static constexpr int transfer_streams = 2;
@@ -24,7 +24,8 @@ class StreamPool {
   ~StreamPool();
   StreamPool(const StreamPool&) = delete;
 
-  // The stream number `index` (below `size`) of a place; made at the first call. Higher priority is more urgent.
+  // The stream number `index` (below `size`) of a place; made at the first call. Higher priority is more
+  // urgent.
   StreamHandle get(const ExecPlace& place, bool for_computation, int priority, int index);
   // The next one in turn.
   StreamHandle next(const ExecPlace& place, bool for_computation);

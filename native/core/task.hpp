@@ -15,8 +15,8 @@ namespace stf_places {
 struct Dependency {
   Data* data = nullptr;
   AccessMode mode = AccessMode::none;
-  DataPlace place;               // affine: the place's own
-  Instance* instance = nullptr;  // set while the task is open
+  DataPlace place;                       // affine: the place's own
+  Instance* instance = nullptr;          // set while the task is open
   AccessMode merged = AccessMode::none;  // with the other dependencies on the same data
 };
 
@@ -29,11 +29,11 @@ class Task {
 
   Dependencies dependencies;
   ExecPlace place;
-  DataPlace affine;          // overrides the place's affine data place unless kind is affine
+  DataPlace affine;  // overrides the place's affine data place unless kind is affine
   std::string symbol;
-  double cost_us = -1;       // hint; negative: none
-  int sms = 0;               // hint for the simulated machine; 0: the whole place
-  int priority = 0;          // higher is more urgent
+  double cost_us = -1;  // hint; negative: none
+  int sms = 0;          // hint for the simulated machine; 0: the whole place
+  int priority = 0;     // higher is more urgent
 
   State state() const { return state_; }
   // The name in messages: the symbol, or "task 12".
@@ -52,12 +52,12 @@ class Task {
   State state_ = State::created;
   std::uint64_t number_ = 0;
   ExecPlace resolved_;
-  SmallVector<Stream*, 2> streams_;   // one a place of the grid; the first is the join stream
+  SmallVector<Stream*, 2> streams_;     // one a place of the grid; the first is the join stream
   SmallVector<Dependency*, 4> unique_;  // one a data, modes merged
-  ContextHandle restore_ = 0;         // context to make current again at the end
+  ContextHandle restore_ = 0;           // context to make current again at the end
   bool changed_context_ = false;
-  std::uint64_t range_ = 0;           // profiler range
-  int runs_ = 0;                      // pieces of host work enqueued
+  std::uint64_t range_ = 0;  // profiler range
+  int runs_ = 0;             // pieces of host work enqueued
   std::size_t trace_ = ~std::size_t{0};
 };
 

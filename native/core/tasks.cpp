@@ -42,11 +42,13 @@ void Tasks::merge(Task& task) const {
       const char* why = dependency.data != nullptr && dependency.data->context_ == nullptr
                             ? " belongs to a context that was finalized"
                             : " belongs to another context";
-      const std::string label = dependency.data == nullptr ? std::string("the data") : dependency.data->label();
+      const std::string label =
+          dependency.data == nullptr ? std::string("the data") : dependency.data->label();
       throw Error(ErrorKind::wrong_context, label + why + ": a task takes data of its own context only");
     }
     if (dependency.place.kind == DataPlace::Kind::affine && !dependency.data->token()) {
-      dependency.place = task.affine.kind != DataPlace::Kind::affine ? task.affine : affine_of(task.resolved_);
+      dependency.place =
+          task.affine.kind != DataPlace::Kind::affine ? task.affine : affine_of(task.resolved_);
     }
     if (dependency.data->token()) dependency.place = DataPlace::host();
     dependency.merged = dependency.mode;
@@ -55,12 +57,15 @@ void Tasks::merge(Task& task) const {
     for (Dependency* other : task.unique_) {
       if (other->data != dependency.data) continue;
       if (other->place == dependency.place) {
-        other->merged = static_cast<AccessMode>(static_cast<int>(other->merged) | static_cast<int>(dependency.mode));
+        other->merged =
+            static_cast<AccessMode>(static_cast<int>(other->merged) | static_cast<int>(dependency.mode));
         found = true;
       } else if (writes(other->merged) || writes(dependency.mode)) {
-        throw Error(ErrorKind::value, dependency.data->label() + " is written by a task that also asks for it on "
-                                          "another data place: got " + to_string(other->place) + " and " +
-                                          to_string(dependency.place) + "; use one place");
+        throw Error(ErrorKind::value, dependency.data->label() +
+                                          " is written by a task that also asks for it on "
+                                          "another data place: got " +
+                                          to_string(other->place) + " and " + to_string(dependency.place) +
+                                          "; use one place");
       }
     }
     if (!found) task.unique_.push_back(&dependency);
@@ -79,8 +84,10 @@ void Tasks::check(const Task& task, const Dependency& access) const {
   }
   for (const auto& instance : data.instances_) {
     if (!instance->open_writer && !(writes(access.merged) && instance->open_readers > 0)) continue;
-    throw Error(ErrorKind::task_state, data.label() + " is in use by a task whose body is still open: end that "
-                                           "task before " + task.label() + " starts");
+    throw Error(ErrorKind::task_state, data.label() +
+                                           " is in use by a task whose body is still open: end that "
+                                           "task before " +
+                                           task.label() + " starts");
   }
   check_reach(task, access);
 }
@@ -92,8 +99,9 @@ void Tasks::check_reach(const Task& task, const Dependency& access) const {
   runtime.check_device(access.place.device);
   auto check_place = [&](const ExecPlace& place) {
     if (place.kind == ExecPlace::Kind::host || runtime.peers(place.device, access.place.device)) return;
-    throw Error(ErrorKind::value, task.label() + " on " + to_string(place) + " cannot use " + access.data->label() +
-                                      " on " + to_string(access.place) + ": these devices have no peer access; use "
+    throw Error(ErrorKind::value, task.label() + " on " + to_string(place) + " cannot use " +
+                                      access.data->label() + " on " + to_string(access.place) +
+                                      ": these devices have no peer access; use "
                                       "the place's own memory, host() or managed()");
   };
   if (task.resolved_.kind != ExecPlace::Kind::grid) return check_place(task.resolved_);
@@ -124,7 +132,8 @@ void Tasks::choose_streams(Task& task) {
     int device = 0;
     for (const Dependency* access : task.unique_) {
       for (const auto& instance : access->data->instances_) {
-        if (instance->valid() && instance->place.kind == DataPlace::Kind::device) device = instance->place.device;
+        if (instance->valid() && instance->place.kind == DataPlace::Kind::device)
+          device = instance->place.device;
       }
     }
     task.streams_.push_back(context_.transfer_stream(device));
@@ -277,7 +286,8 @@ void Tasks::enter_body(Task& task, Body body, bool pending, const Interrupt& int
 
 void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
   if (task.state_ != Task::State::created) {
-    throw Error(ErrorKind::task_state, task.label() + " was started before: a task runs once, make a new one");
+    throw Error(ErrorKind::task_state,
+                task.label() + " was started before: a task runs once, make a new one");
   }
   task.state_ = Task::State::ended;  // whatever goes wrong below
   task.number_ = ++context_.task_number_;
@@ -301,8 +311,10 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
     throw;
   }
   for (Dependency* access : task.unique_) {
-    if (writes(access->merged)) access->instance->open_writer = true;
-    else ++access->instance->open_readers;
+    if (writes(access->merged))
+      access->instance->open_writer = true;
+    else
+      ++access->instance->open_readers;
   }
   for (Dependency& dependency : task.dependencies) {
     if (dependency.instance == nullptr) dependency.instance = dependency.data->find(dependency.place);
@@ -351,7 +363,10 @@ void Tasks::run(Task& task, HostFunction function, HostFunction release, void* a
   // The cost hint is the whole task's: its first piece of work takes it.
   const Work work{label, task.runs_ == 0 ? task.cost_us : 0, task.sms, 1, {touched.data(), touched.size()}};
   ++task.runs_;
-  context_.runtime().driver().host_work(task.streams_.front()->handle(), function, release, argument, work).check();
+  context_.runtime()
+      .driver()
+      .host_work(task.streams_.front()->handle(), function, release, argument, work)
+      .check();
 }
 
 void Tasks::leave(Task& task) {
@@ -364,7 +379,8 @@ void Tasks::leave(Task& task) {
 void Tasks::check_default_streams(const Task& task) {
   if (!context_.runtime().settings().check_streams || task.resolved_.kind == ExecPlace::Kind::host) return;
   for (Stream* stream : task.streams_) {
-    Status status = context_.runtime().driver().query_default_streams(context_.runtime().primary(stream->device()));
+    Status status =
+        context_.runtime().driver().query_default_streams(context_.runtime().primary(stream->device()));
     if (status.is(Code::not_ready)) {
       throw Error(ErrorKind::task_state, task.label() + " put work on the default stream of device " +
                                              std::to_string(stream->device()) +
@@ -376,7 +392,8 @@ void Tasks::check_default_streams(const Task& task) {
 
 void Tasks::close(Task& task, Body body, bool failed, const Interrupt& interrupt) {
   if (task.state_ != Task::State::open) {
-    throw Error(ErrorKind::task_state, task.label() + " is not open: start it before it is ended, and end it once");
+    throw Error(ErrorKind::task_state,
+                task.label() + " is not open: start it before it is ended, and end it once");
   }
   task.state_ = Task::State::ended;
   --context_.open_tasks_;
@@ -390,8 +407,10 @@ void Tasks::close(Task& task, Body body, bool failed, const Interrupt& interrupt
   const bool on_host = task.resolved_.kind == ExecPlace::Kind::host;
   Stream& stream = *task.streams_.front();
   for (Dependency* access : task.unique_) {
-    if (writes(access->merged)) access->instance->open_writer = false;
-    else --access->instance->open_readers;
+    if (writes(access->merged))
+      access->instance->open_writer = false;
+    else
+      --access->instance->open_readers;
   }
   Status status;
   std::exception_ptr broken;

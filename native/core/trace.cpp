@@ -31,7 +31,8 @@ double Trace::offset_of(EventHandle event) {
   }
   if (driver_.simulated()) {
     double offset = 0;
-    if (driver_.synchronize_event(event, {}).ok() && driver_.elapsed_us(first_, event, &offset).ok()) return offset;
+    if (driver_.synchronize_event(event, {}).ok() && driver_.elapsed_us(first_, event, &offset).ok())
+      return offset;
   }
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - began_).count();
 }

@@ -12,12 +12,12 @@
 namespace stf_places {
 
 struct TraceRecord {
-  std::string kind;      // "task" or "copy"
-  std::string symbol;    // task symbol, or data name
-  std::string place;     // "device(0)", "host()"; for copies "host() -> device(0)"
+  std::string kind;    // "task" or "copy"
+  std::string symbol;  // task symbol, or data name
+  std::string place;   // "device(0)", "host()"; for copies "host() -> device(0)"
   int device = -1;
-  int stream = 0;        // index within the context
-  double start_us = 0;   // since the context began to trace that device
+  int stream = 0;       // index within the context
+  double start_us = 0;  // since the context began to trace that device
   double end_us = 0;
   std::size_t nbytes = 0;
 };

@@ -61,7 +61,7 @@ cdef class logical_data:
             return
         context = &self.state.value
         if self.source_key != 0 and self.source_key in self.state.sources:
-            holder = make_call(self.state, None, (self.state.sources.pop(self.source_key),))
+            holder = make_call(None, None, (self.state.sources.pop(self.source_key),))
             argument = hand_over(holder)
             release = release_call
         # This can run in any thread and inside a collection: the core queues what it cannot do at once, and

@@ -1,10 +1,10 @@
 // Gives Python objects back on the main thread, whoever is done with them.
 //
 // A callback record is finished on a thread of the driver's, where nothing of Python may be destroyed: a
-// finalizer could call CUDA. `push` needs neither the GIL nor a lock. One pending call of the interpreter drains
-// all that has gathered; if the interpreter has no room for it (32 are kept), the next `push` tries again, and so
-// does the next call into the library that drains. While the interpreter shuts down nothing is given back:
-// leaking is the only safe thing then.
+// finalizer could call CUDA. `push` needs neither the GIL nor a lock. One pending call of the interpreter
+// drains all that has gathered; if the interpreter has no room for it (32 are kept), the next `push` tries
+// again, and so does the next call into the library that drains. While the interpreter shuts down nothing is
+// given back: leaking is the only safe thing then.
 #pragma once
 
 #include <Python.h>
@@ -30,7 +30,8 @@ class ReleaseQueue {
  public:
   void push(ReleaseNode* node) noexcept {
     node->next = head_.load(std::memory_order_relaxed);
-    while (!head_.compare_exchange_weak(node->next, node, std::memory_order_release, std::memory_order_relaxed)) {
+    while (!head_.compare_exchange_weak(node->next, node, std::memory_order_release,
+                                        std::memory_order_relaxed)) {
     }
     schedule();
   }

@@ -1,8 +1,8 @@
 // The seam between the core and a machine.
 //
-// `Driver` has two implementations: CudaDriver (cuda/), which loads libcuda at run time, and SimDriver (sim/),
-// a deterministic machine inside this process. The core holds a reference that it was handed; there is no
-// global. No type of cuda.h stands in this header, so that nothing above it depends on a CUDA version.
+// `Driver` has two implementations: CudaDriver (cuda/), which loads libcuda at run time, and SimDriver
+// (sim/), a deterministic machine inside this process. The core holds a reference that it was handed; there
+// is no global. No type of cuda.h stands in this header, so that nothing above it depends on a CUDA version.
 //
 // Rules for every operation
 // - It returns a Status and leaves its outputs untouched when it fails.
@@ -45,18 +45,18 @@ struct DeviceProperties {
   int sm_count = 0;
   int compute_major = 0;
   int compute_minor = 0;
-  std::size_t total_memory = 0;        // bytes
-  double memory_bandwidth = 0;         // GB/s; 0 when unknown
+  std::size_t total_memory = 0;  // bytes
+  double memory_bandwidth = 0;   // GB/s; 0 when unknown
   int copy_engines = 0;
-  bool memory_pools = false;           // stream-ordered allocation
+  bool memory_pools = false;  // stream-ordered allocation
   bool managed_memory = false;
-  std::string uuid;                    // "" when unknown
+  std::string uuid;  // "" when unknown
 };
 
 // A directed link between two devices, or between the host (-1) and a device.
 struct Link {
-  bool peer = false;        // direct access possible
-  double bandwidth = 0;     // GB/s; 0 when unknown
+  bool peer = false;     // direct access possible
+  double bandwidth = 0;  // GB/s; 0 when unknown
   double latency_us = 0;
 };
 
@@ -67,12 +67,13 @@ struct Access {
   bool write = false;
 };
 
-// What is known about work that runs on the SMs. CUDA ignores it; the simulated machine takes its clock from it.
+// What is known about work that runs on the SMs. CUDA ignores it; the simulated machine takes its clock from
+// it.
 struct Work {
-  std::string_view symbol;            // task name, for reports
-  double cost_us = -1;                // duration on `sms` SMs; negative: latency + bytes over bandwidth
-  int sms = 0;                        // width; 0: the whole place
-  int waves = 1;                      // points at which work of higher priority can take the SMs, plus one
+  std::string_view symbol;  // task name, for reports
+  double cost_us = -1;      // duration on `sms` SMs; negative: latency + bytes over bandwidth
+  int sms = 0;              // width; 0: the whole place
+  int waves = 1;            // points at which work of higher priority can take the SMs, plus one
   std::span<const Access> accesses;
 };
 
@@ -98,8 +99,8 @@ class Driver {
   virtual ~Driver() = default;
 
   // ---- What it is --------------------------------------------------------------------------------------
-  virtual std::string_view name() const = 0;      // "cuda" or "sim"
-  virtual std::string_view machine() const = 0;   // "cuda", or the simulated machine's name ("h200x2")
+  virtual std::string_view name() const = 0;     // "cuda" or "sim"
+  virtual std::string_view machine() const = 0;  // "cuda", or the simulated machine's name ("h200x2")
   virtual bool simulated() const = 0;
   virtual bool executes() const { return true; }  // false: a simulated machine that moves no bytes
   virtual Status version(int* out) = 0;           // 13000 for CUDA 13.0
@@ -120,8 +121,9 @@ class Driver {
   virtual Status set_current_context(ContextHandle context) = 0;
   virtual Status context_device(ContextHandle context, int* out) = 0;
 
-  // ---- Streams (of a context; non-blocking towards the legacy default stream) ------------------------------
-  // priority: 0 is the default, negative numbers are more urgent (clamped to what the device has).
+  // ---- Streams (of a context; non-blocking towards the legacy default stream)
+  // ------------------------------ priority: 0 is the default, negative numbers are more urgent (clamped to
+  // what the device has).
   virtual Status create_stream(ContextHandle context, int priority, StreamHandle* out) = 0;
   virtual Status destroy_stream(StreamHandle stream) = 0;  // work already enqueued still completes
   virtual Status query_stream(StreamHandle stream) = 0;    // not_ready while work is pending

@@ -4,13 +4,20 @@ namespace stf_places {
 
 ErrorKind kind_of(Code code) noexcept {
   switch (code) {
-    case Code::out_of_memory: return ErrorKind::out_of_memory;
-    case Code::invalid_device: return ErrorKind::invalid_device;
-    case Code::not_supported: return ErrorKind::not_supported;
-    case Code::device_lost: return ErrorKind::device_lost;
-    case Code::conflict: return ErrorKind::conflict;
-    case Code::interrupted: return ErrorKind::interrupted;
-    default: return ErrorKind::driver;
+    case Code::out_of_memory:
+      return ErrorKind::out_of_memory;
+    case Code::invalid_device:
+      return ErrorKind::invalid_device;
+    case Code::not_supported:
+      return ErrorKind::not_supported;
+    case Code::device_lost:
+      return ErrorKind::device_lost;
+    case Code::conflict:
+      return ErrorKind::conflict;
+    case Code::interrupted:
+      return ErrorKind::interrupted;
+    default:
+      return ErrorKind::driver;
   }
 }
 

@@ -29,7 +29,7 @@ enum class Code : int {
 
 struct Failure {
   Code code = Code::failed;
-  int raw = 0;         // the driver's own number (CUresult), 0 on the simulated machine unless a fault was ordered
+  int raw = 0;  // the driver's own number (CUresult), 0 on the simulated machine unless a fault was ordered
   std::string call;    // "cuMemAllocAsync"
   std::string name;    // "CUDA_ERROR_OUT_OF_MEMORY"
   std::string detail;  // what was given and what would work

@@ -24,9 +24,9 @@ class ContextScope {
   bool pushed_ = false;
 };
 
-// Runs `operation` with the stream's own context current. For copies and fills: with the context of another device
-// current the driver refuses some of them (seen on 13.0: pageable memory to device 1 while device 0 is current, as
-// an invalid value), although the stream says all.
+// Runs `operation` with the stream's own context current. For copies and fills: with the context of another
+// device current the driver refuses some of them (seen on 13.0: pageable memory to device 1 while device 0 is
+// current, as an invalid value), although the stream says all.
 template <class Operation>
 Status in_context_of(const Api& api, CUstream stream, Operation operation) {
   if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return operation();

@@ -27,7 +27,7 @@ Status CudaDriver::copy_between_peers(Address to, int to_device, Address from, i
   if (Status status = devices_.primary(from_device, &source); !status) return status;
   auto handle = from_handle<CUstream>(stream);
   return in_context_of(api_, handle,
-                   [&] { return api_.MemcpyPeerAsync(to, target, from, source, nbytes, handle); });
+                       [&] { return api_.MemcpyPeerAsync(to, target, from, source, nbytes, handle); });
 }
 
 Status CudaDriver::fill(Address to, Location at, const void* value, std::size_t width, std::size_t count,
@@ -89,8 +89,8 @@ Status CudaDriver::fill_wide(Address to, const unsigned char* value, std::size_t
   }
   for (std::size_t done = rows; done < count;) {
     std::size_t more = std::min(done, count - done);
-    Status status = in_context_of(api_, handle,
-                              [&] { return api_.MemcpyAsync(to + done * width, to, more * width, handle); });
+    Status status = in_context_of(
+        api_, handle, [&] { return api_.MemcpyAsync(to + done * width, to, more * width, handle); });
     if (!status) return status;
     done += more;
   }
