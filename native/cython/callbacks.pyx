@@ -1,10 +1,13 @@
 # distutils: language = c++
 cimport cython
+from cpython.exc cimport PyErr_SetInterrupt
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libcpp cimport bool as cbool
 
 import threading
+
+from stf_places.errors import StfError
 
 cdef extern from "cython/release_queue.hpp" namespace "stf_places" nogil:
     cdef cppclass ReleaseQueue:
@@ -23,6 +26,13 @@ cdef class HostCall:
         cdef ContextState state = self.state  # `forget` can come meanwhile
         try:
             self.result = self.fn(*self.args)
+        except KeyboardInterrupt as interrupt:
+            if <long>PyThread_get_thread_ident() != main_thread:
+                state.errors.append(interrupt)
+                return
+            # Ctrl-C met a function that a simulated machine ran within a wait: it is the wait that has to end.
+            state.errors.append(interrupted(self.fn, interrupt))
+            PyErr_SetInterrupt()
         except BaseException as error:
             state.errors.append(error)
 
@@ -31,6 +41,13 @@ cdef class HostCall:
         self.args = None
         self.result = None
         self.state = None
+
+
+cdef object interrupted(object fn, object interrupt):
+    name = getattr(fn, "__qualname__", repr(fn))
+    error = StfError(f"{name} was interrupted (Ctrl-C), so what it was to write is incomplete: write it again")
+    error.__cause__ = interrupt
+    return error
 
 
 cdef HostCall make_call(ContextState state, object fn, tuple args):

@@ -172,7 +172,7 @@ def heat_process(tmp_path, *arguments, **options):
     script = [sys.executable, "-c", AS_ON_A_TERMINAL, EXAMPLES / "heat.py"]
     command = [*script, "--output", tmp_path / "out", *arguments]
     environment = {**os.environ, "STF_PLACES_DRIVER": "sim"}
-    return subprocess.Popen(command, env=environment, text=True, **options)
+    return subprocess.Popen(command, env=environment, cwd=tmp_path, text=True, **options)
 
 
 def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path):

@@ -189,11 +189,11 @@ def test_ctrl_c_during_a_wait_behind_slow_work(call):
 
     def slow(array):
         array += 1
-        signal.raise_signal(signal.SIGINT)  # only noted here: the call on the main thread raises it
+        signal.raise_signal(signal.SIGINT)  # ends this function, and the wait that ran it
 
     for _ in range(3):
         ctx.host_launch(data.rw(), fn=slow)
-    interrupts = 0
+    interrupts = told = 0
     for _ in range(10):
         try:
             if call == "wait":
@@ -203,7 +203,11 @@ def test_ctrl_c_during_a_wait_behind_slow_work(call):
             break
         except KeyboardInterrupt:
             interrupts += 1
+        except stf.StfError as error:
+            assert "slow was interrupted (Ctrl-C), so what it was to write is incomplete" in str(error)
+            told += 1
     assert interrupts >= 1
+    assert told == 3
     ctx.finalize()
     assert ctx.closed and (source == 3).all()
 

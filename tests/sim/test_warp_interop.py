@@ -196,7 +196,7 @@ def test_warps_own_state_stays(ctx):
     assert wp.get_device() == before
 
 
-def test_missing_warp_is_named_with_what_to_install():
+def test_missing_warp_is_named_with_what_to_install(tmp_path):
     program = (
         "import sys; sys.modules['warp'] = None\n"
         "import stf_places as stf; from stf_places.interop import warp as stf_warp\n"
@@ -204,5 +204,7 @@ def test_missing_warp_is_named_with_what_to_install():
         "try: stf_warp.device(stf.exec_place.device(0))\n"
         "except ImportError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "Warp is not installed: pip install 'stf-places[warp]'\n"

@@ -119,7 +119,7 @@ def test_functions_stay_under_50_lines(path):
     assert not [f"{f.name}: {body_lines(f)}" for f in functions if body_lines(f) >= 50]
 
 
-def test_importing_the_package_loads_no_other_framework_and_no_driver():
+def test_importing_the_package_loads_no_other_framework_and_no_driver(tmp_path):
     program = (
         "import sys, stf_places, stf_places.viz\n"
         "import stf_places.interop.warp\n"
@@ -129,7 +129,11 @@ def test_importing_the_package_loads_no_other_framework_and_no_driver():
         "print(runtime.current_or_none())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.split("\n") == ["[]", "False", "None", ""]
     assert done.stderr == ""

@@ -153,7 +153,8 @@ void Machine::act(Lock& lock, Operation* operation, bool skip, Batch& batch) {
     if (operation->release != nullptr) operation->release(operation->argument);
   }
   if (slow) {
-    batch.late = wall_ms() - *batch.started_ms > look_ms;
+    // A look at signals before the next host function, which would be the one that a Ctrl-C ends.
+    batch.late = call || wall_ms() - *batch.started_ms > look_ms;
     lock.lock();
   }
 }
