@@ -130,39 +130,6 @@ def test_contexts_on_threads_do_not_meet():
     assert stf.machine().conflicts == ()
 
 
-def test_a_slow_callback_beside_a_submitting_thread_makes_progress():
-    """Both need the interpreter's lock and the machine's, in either order."""
-    stop = time.monotonic() + 2.5
-    slow, quick = stf.context(), stf.context()
-    calls = []
-
-    def sleepy(array):
-        time.sleep(0.02)
-        calls.append(None)
-
-    def wait_for_callbacks():
-        data = slow.logical_data_full(8, 1.0)
-        while time.monotonic() < stop:
-            slow.host_launch(data.rw(), fn=sleepy)
-            slow.wait(data)
-        del data
-        slow.finalize()
-
-    waiter = threading.Thread(target=wait_for_callbacks)
-    waiter.start()
-    data = quick.logical_data_full(8, 0.0)
-    tasks = 0
-    while time.monotonic() < stop:
-        with quick.task(on(tasks % 2), data.rw()) as t:
-            t.numpy(0)[:] += 1
-        tasks += 1
-    assert (quick.wait(data) == tasks).all()
-    waiter.join(60)
-    assert not waiter.is_alive() and slow.closed
-    quick.finalize()
-    assert len(calls) > 1 and tasks > 1
-
-
 # ---- Signals ---------------------------------------------------------------------------------------------
 
 
