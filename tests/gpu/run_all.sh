@@ -1,34 +1,41 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one go: build, tests on the real driver, examples, benchmarks.
-# usage: tests/gpu/run_all.sh OUTPUT_FOLDER [pytest arguments]
-# Needs an environment with the build requirements of pyproject.toml; prints a short table last.
+# Everything that needs a GPU, in one go: build, tests on the real driver, soak, memory checker, examples, benchmarks.
+# usage: tests/gpu/run_all.sh OUTPUT_FOLDER [step ...]
+# Steps: tests one_gpu soak memcheck racecheck heat task_overhead (default: all). Needs an environment with the
+# build requirements of pyproject.toml; prints a short table last.
 set -u
-out=${1:?usage: tests/gpu/run_all.sh OUTPUT_FOLDER [pytest arguments]}
+out=${1:?usage: tests/gpu/run_all.sh OUTPUT_FOLDER [step ...]}
 shift
+steps=" ${*:-tests one_gpu soak memcheck racecheck heat task_overhead} "
 python=${PYTHON:-python3}
+pytest="$python -m pytest -q -m gpu -p no:cacheprovider -p no:benchmark"
+short="tests/sim/test_flows.py tests/sim/test_tasks.py tests/sim/test_data.py tests/sim/test_host_launch.py"
 mkdir -p "$out"
 summary="$out/summary.txt"
 : > "$summary"
-
-step() {  # step NAME COMMAND...: runs it into NAME.log and notes how it ended
-  local name=$1 began=$SECONDS
-  shift
-  if "$@" > "$out/$name.log" 2>&1; then
-    echo "$name: ok, $((SECONDS - began)) s" >> "$summary"
-  else
-    echo "$name: FAILED, $((SECONDS - began)) s" >> "$summary"
-    tail -n 40 "$out/$name.log"
-  fi
-}
-
 export STF_PLACES_DRIVER=cuda
+
+step() {  # step NAME COMMAND...: runs it into NAME.log and notes how it ended, with the last lines
+  local name=$1 began=$SECONDS how=FAILED
+  shift
+  if "$@" > "$out/$name.log" 2>&1; then how=ok; fi
+  echo "== $name: $how, $((SECONDS - began)) s" >> "$summary"
+  grep -E "^(FAILED|ERROR)|passed|failed|ERROR SUMMARY|callbacks" "$out/$name.log" | tail -n 12 >> "$summary"
+  if [ "$how" = FAILED ]; then tail -n 60 "$out/$name.log"; fi
+}
+wanted() { [[ "$steps" == *" $1 "* ]]; }
+
 step install "$python" -m pip install -q --no-build-isolation --no-deps -e .
-step tests "$python" -m pytest -q -m gpu --maxfail=15 -p no:cacheprovider -p no:benchmark tests "$@"
-grep -E "^(FAILED|ERROR)|passed|failed" "$out/tests.log" | tail -n 30 >> "$summary"
-if "$python" -c "import warp" 2> /dev/null; then
-  step heat "$python" examples/heat.py --size 4096 --output "$out/heat"
-  tail -n 12 "$out/heat.log" >> "$summary"
+wanted tests && step tests $pytest -n 6 --maxfail=15 tests
+wanted one_gpu && step one_gpu env CUDA_VISIBLE_DEVICES=0 $pytest -n 6 --maxfail=15 tests
+wanted soak && STF_PLACES_SOAK_SECONDS=30 step soak "$python" -m pytest -q -s -p no:cacheprovider -p no:benchmark \
+  tests/sim/test_progress.py
+wanted memcheck && step memcheck timeout 300 compute-sanitizer --tool memcheck --error-exitcode 9 $pytest $short
+wanted racecheck && step racecheck timeout 200 compute-sanitizer --tool racecheck --error-exitcode 9 \
+  $pytest tests/gpu/test_cuda_work.py
+wanted heat && step heat "$python" examples/heat.py --size 4096 --output "$out/heat" && tail -n 6 "$out/heat.log" >> "$summary"
+if wanted task_overhead; then
+  step task_overhead "$python" -m benchmarks task_overhead --machine cuda --json "$out/task_overhead.json"
+  tail -n 25 "$out/task_overhead.log" >> "$summary"
 fi
-step task_overhead "$python" -m benchmarks task_overhead --machine cuda --json "$out/task_overhead.json"
-tail -n 15 "$out/task_overhead.log" >> "$summary"
 cat "$summary"
