@@ -93,6 +93,7 @@ void Context::finalize(const Interrupt& interrupt) {
   Entry entry(*this, Entry::Closed::allow);
   if (closed_) return;
   require_no_open_task("finalize()");
+  interrupt_ = interrupt;
   try {
     for (Data* data : data_) write_back(*data);
     if (!options_.has_stream) drain(interrupt);

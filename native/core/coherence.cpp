@@ -109,7 +109,31 @@ Status Coherence::transfer(const Data& data, const Instance& from, const DataPla
   return status;
 }
 
-void Coherence::copy(Data& data, Instance& from, Instance& to, Stream& stream) {
+// Device memory is copied by a stream of its own device: a pool of another device can be out of the reach of
+// the stream of a task that runs elsewhere (seen on two H200s, as an invalid value).
+Stream& Coherence::lane(const Instance& from, const Instance& to, Stream& stream) const {
+  const DataPlace& end = to.place.kind == DataPlace::Kind::device ? to.place : from.place;
+  if (end.kind != DataPlace::Kind::device || end.device == stream.device()) return stream;
+  return *context_.transfer_stream(end.device);
+}
+
+// CUDA reads pageable memory when the copy is enqueued, not when its turn in the stream comes, and copies
+// between two places of the host at once. So what such memory waits for is waited for here. Our own host
+// memory is pinned.
+void Coherence::settle_host_memory(Instance& from, Instance& to) {
+  const bool within_host = to.place.kind != DataPlace::Kind::device;
+  if (from.place.kind != DataPlace::Kind::host || !(from.is_source || within_host)) return;
+  Driver& driver = context_.runtime().driver();
+  if (from.writer) Stream::synchronize(driver, from.writer, context_.interrupt_);
+  from.writer.reset();
+  if (!within_host) return;
+  if (to.writer) Stream::synchronize(driver, to.writer, context_.interrupt_);
+  for (const PointRef& reader : to.readers) Stream::synchronize(driver, reader, context_.interrupt_);
+}
+
+void Coherence::copy(Data& data, Instance& from, Instance& to, Stream& task_stream) {
+  settle_host_memory(from, to);
+  Stream& stream = lane(from, to, task_stream);
   WaitList waits(stream);
   waits.before_read(from);
   waits.before_write(to);

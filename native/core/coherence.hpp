@@ -49,7 +49,8 @@ class Coherence {
   Instance& instance(Data& data, const DataPlace& place);
   // Gives the instance memory and, unless it has it, the value.
   void make_valid(Data& data, Instance& target, Stream& stream);
-  void copy(Data& data, Instance& from, Instance& to, Stream& stream);
+  // On `task_stream`, or on a stream of the device whose memory it is; `to` then holds the point to wait for.
+  void copy(Data& data, Instance& from, Instance& to, Stream& task_stream);
   // The valid instance that is cheapest to read for `place`, or null.
   Instance* best_source(const Data& data, const DataPlace& place) const;
   // Copies the value to memory that belongs to no instance.
@@ -58,6 +59,8 @@ class Coherence {
   static void wrote(Data& data, Instance& instance);
 
  private:
+  Stream& lane(const Instance& from, const Instance& to, Stream& stream) const;
+  void settle_host_memory(Instance& from, Instance& to);
   int distance(const DataPlace& from, const DataPlace& to) const;
   Status transfer(const Data& data, const Instance& from, const DataPlace& to_place, Address to,
                   Stream& stream);

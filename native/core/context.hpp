@@ -176,6 +176,7 @@ class Context {
   std::uint64_t data_number_ = 0;
   std::uint64_t task_number_ = 0;
   std::uint64_t tick_ = 0;  // for least-recently-used
+  Interrupt interrupt_;     // of the latest call that gave one, for waits deep inside
   int open_tasks_ = 0;
   bool closed_ = false;
   bool lost_ = false;

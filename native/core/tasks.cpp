@@ -290,6 +290,7 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
                 task.label() + " was started before: a task runs once, make a new one");
   }
   task.state_ = Task::State::ended;  // whatever goes wrong below
+  context_.interrupt_ = interrupt;
   task.number_ = ++context_.task_number_;
   ContextHandle current = 0;
   context_.runtime().driver().current_context(&current).check();

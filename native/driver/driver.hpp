@@ -154,7 +154,9 @@ class Driver {
   virtual Status allocate_managed(std::size_t nbytes, int device, Address* out) = 0;
   virtual Status free_managed(Address address) = 0;
 
-  // Bytes between any two locations, in stream order. Host memory may be pageable.
+  // Bytes between any two locations, in stream order. Host memory may be pageable; then CUDA reads it when
+  // the copy is enqueued, so whoever writes it must be done by then. The same holds between two host
+  // locations.
   virtual Status copy(Address to, Location to_at, Address from, Location from_at, std::size_t nbytes,
                       StreamHandle stream) = 0;
   // `count` elements of `width` bytes (1, 2, 4, 8 or 16), each set to the bytes at `value`.
