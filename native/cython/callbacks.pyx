@@ -6,6 +6,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libcpp cimport bool as cbool
 
 import threading
+from traceback import clear_frames
 
 from stf_places.errors import StfError
 
@@ -31,9 +32,12 @@ cdef class HostCall:
                 state.errors.append(interrupt)
                 return
             # Ctrl-C met a function that a simulated machine ran within a wait: it is the wait that has to end.
+            clear_frames(interrupt.__traceback__)
             state.errors.append(interrupted(self.fn, interrupt))
             PyErr_SetInterrupt()
         except BaseException as error:
+            # Its frames hold arrays over memory that is theirs during the call only.
+            clear_frames(error.__traceback__)
             state.errors.append(error)
 
     cdef void forget(self):

@@ -148,11 +148,22 @@ def fail(*_):
 
 def test_an_exception_is_raised_once_by_the_next_wait(ctx):
     data = ctx.logical_data_zeros(2)
-    ctx.host_launch(data.read(), fn=fail)
+    ctx.host_launch(data.rw(), fn=fail)  # the wait comes behind it, since it may write
     with pytest.raises(LookupError, match="from the function"):
         ctx.wait(data)
     assert np.array_equal(ctx.wait(data), np.zeros(2))
     ctx.check_errors()
+
+
+def test_an_exception_keeps_no_array_of_its_function(ctx):
+    data = ctx.logical_data_zeros(2)
+    ctx.host_launch(data.rw(), fn=fail)
+    with pytest.raises(LookupError) as caught:
+        ctx.wait(data)
+    trace = caught.value.__traceback__
+    while trace is not None:
+        assert trace.tb_frame.f_code is not fail.__code__ or trace.tb_frame.f_locals == {}
+        trace = trace.tb_next
 
 
 def test_exceptions_come_one_at_a_time_in_order(machine):
