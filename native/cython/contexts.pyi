@@ -207,7 +207,12 @@ class context:
             If the context was finalized.
         """
     def task(
-        self, *args: dep | _exec_place, symbol: str | None = None, cost: float | None = None, priority: int = 0
+        self,
+        *args: dep | _exec_place,
+        symbol: str | None = None,
+        cost: float | None = None,
+        priority: int = 0,
+        sms: int = 0,
     ) -> _task:
         """Make a task. It starts when it is entered.
 
@@ -222,13 +227,15 @@ class context:
             Expected duration in microseconds. A simulated machine takes it at its word.
         priority : int
             Higher is more urgent.
+        sms : int
+            How many SMs of the place the work fills on a simulated machine, so that others can run beside it; 0: all.
 
         Raises
         ------
         TypeError
             If an argument is neither, or there are two places.
         ValueError
-            If `cost` is negative.
+            If `cost` or `sms` is negative.
         ContextClosed
             If the context was finalized.
         """

@@ -65,6 +65,7 @@ cdef extern from "driver/driver.hpp" namespace "stf_places" nogil:
     cdef cppclass Driver:
         cbool simulated() noexcept
         cbool executes() noexcept
+        cbool deterministic() noexcept
         Status version(int*)
         Status device_count(int*)
         Status device_properties(int, DeviceProperties*)
@@ -143,6 +144,7 @@ cdef extern from "driver/sim/sim_driver.hpp" namespace "stf_places::sim" nogil:
         cbool chaos
         uint64_t seed
         cbool check_conflicts
+        cbool measure_bodies
     cdef cppclass TimelineEntry:
         string kind
         string symbol

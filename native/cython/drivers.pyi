@@ -32,6 +32,9 @@ class DriverHandle:
     @property
     def executes(self) -> bool:
         """False for a simulated machine that moves no bytes."""
+    @property
+    def deterministic(self) -> bool:
+        """True when two runs give the same times: a simulated machine that does not measure bodies."""
     def version(self) -> int:
         """Return the CUDA version of the driver: 13000 for 13.0."""
 
@@ -299,6 +302,7 @@ def sim_driver(
     chaos: bool = False,
     seed: int = 0,
     check_conflicts: bool = True,
+    measure_bodies: bool = False,
 ) -> DriverHandle:
     """Make a deterministic machine in this process.
 
@@ -314,6 +318,8 @@ def sim_driver(
         Seed of that draw.
     check_conflicts : bool
         Report operations that touch the same bytes without an order between them.
+    measure_bodies : bool
+        Bodies without a cost hint take the CPU time that they took: not deterministic.
 
     Raises
     ------

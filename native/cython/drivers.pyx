@@ -129,6 +129,10 @@ cdef class DriverHandle:
     def executes(self):
         return self.driver.get().executes()
 
+    @property
+    def deterministic(self):
+        return self.driver.get().deterministic()
+
     def version(self):
         cdef int found = 0
         with nogil:
@@ -447,7 +451,8 @@ def cuda_driver():
     return DriverHandle.wrap(driver)
 
 
-def sim_driver(dict spec, *, cbool execute=True, cbool chaos=False, uint64_t seed=0, cbool check_conflicts=True):
+def sim_driver(dict spec, *, cbool execute=True, cbool chaos=False, uint64_t seed=0, cbool check_conflicts=True,
+               cbool measure_bodies=False):
     cdef MachineSpec machine = machine_spec_of(spec)
     cdef Options options
     cdef shared_ptr[SimDriver] driver
@@ -455,6 +460,7 @@ def sim_driver(dict spec, *, cbool execute=True, cbool chaos=False, uint64_t see
     options.chaos = chaos
     options.seed = seed
     options.check_conflicts = check_conflicts
+    options.measure_bodies = measure_bodies
     with nogil:
         make_sim_driver(machine, options, &driver).check()
     return DriverHandle.wrap(<shared_ptr[Driver]>driver)

@@ -264,7 +264,7 @@ cdef object wrong_argument(object argument, str what, str accepted):
     return TypeError(f"{what} takes {accepted}: got {type(argument).__name__}")
 
 
-cdef task make_task(ContextState state, tuple args, object symbol, object cost, int priority):
+cdef task make_task(ContextState state, tuple args, object symbol, object cost, int priority, int sms):
     cdef task result = task.__new__(task)
     cdef Py_ssize_t i, count = PyTuple_GET_SIZE(args)
     cdef object argument
@@ -292,6 +292,9 @@ cdef task make_task(ContextState state, tuple args, object symbol, object cost, 
         if not result.value.cost_us >= 0:
             raise ValueError(f"cost is a duration in microseconds, 0 or more: got {cost}")
     result.value.priority = priority
+    if sms < 0:
+        raise ValueError(f"sms is a number of SMs, 0 for the whole place: got {sms}")
+    result.value.sms = sms
     return result
 
 

@@ -102,8 +102,9 @@ class Driver {
   virtual std::string_view name() const = 0;     // "cuda" or "sim"
   virtual std::string_view machine() const = 0;  // "cuda", or the simulated machine's name ("h200x2")
   virtual bool simulated() const = 0;
-  virtual bool executes() const { return true; }  // false: a simulated machine that moves no bytes
-  virtual Status version(int* out) = 0;           // 13000 for CUDA 13.0
+  virtual bool executes() const { return true; }        // false: a simulated machine that moves no bytes
+  virtual bool deterministic() const { return false; }  // true: two runs give the same times
+  virtual Status version(int* out) = 0;                 // 13000 for CUDA 13.0
 
   // ---- Devices -----------------------------------------------------------------------------------------
   virtual Status device_count(int* out) = 0;

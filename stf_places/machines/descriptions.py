@@ -145,6 +145,11 @@ class Machine:
         return self._driver.executes
 
     @property
+    def deterministic(self) -> bool:
+        """True when two runs give the same times: a simulated machine that does not measure bodies."""
+        return self._driver.deterministic
+
+    @property
     def device_count(self) -> int:
         """Number of devices."""
         return self._runtime.device_count
@@ -171,6 +176,8 @@ class Machine:
         nature = "simulated" if self.simulated else "real"
         if self.simulated and not self.executes:
             nature += ", moves no bytes"
+        if self.simulated and not self.deterministic:
+            nature += ", measures bodies (not deterministic)"
         names = sorted({device.name for device in self.devices})
         return f"<Machine {self.name}: {nature}, {self.device_count} x {' / '.join(names)}>"
 

@@ -25,6 +25,7 @@ class _SimOptions(TypedDict):
     chaos: bool
     seed: int
     check_conflicts: bool
+    measure_bodies: bool
 
 
 class SimulatedMachineWarning(UserWarning):
@@ -32,7 +33,12 @@ class SimulatedMachineWarning(UserWarning):
 
 
 def use_machine(
-    spec: str, *, execute: bool = True, chaos: int | None = None, check_conflicts: bool = True
+    spec: str,
+    *,
+    execute: bool = True,
+    chaos: int | None = None,
+    check_conflicts: bool = True,
+    measure_bodies: bool = False,
 ) -> Machine:
     """Open a machine and use it from now on, or within a ``with`` block.
 
@@ -48,6 +54,9 @@ def use_machine(
         Seed: a simulated machine draws the next operation at random from all that could legally run.
     check_conflicts : bool
         Whether a simulated machine looks for operations on the same bytes without an order between them.
+    measure_bodies : bool
+        Whether a body without a cost hint takes, on a simulated machine's clock, the CPU time that it took here.
+        Two runs then differ, and the machine says so.
 
     Returns
     -------
@@ -84,6 +93,7 @@ def use_machine(
         "chaos": chaos is not None,
         "seed": index(chaos or 0),
         "check_conflicts": check_conflicts,
+        "measure_bodies": measure_bodies,
     }
     kind, separator, name = spec.partition(":")
     if kind == "sim" and (name or not separator):
@@ -91,10 +101,11 @@ def use_machine(
     elif spec == "auto":
         driver = _found_driver(options)
     elif spec == "cuda":
-        if not execute or chaos is not None:
+        if not execute or chaos is not None or measure_bodies:
             raise ValueError(
-                "execute=False and chaos= are for simulated machines: "
-                f"got execute={execute}, chaos={chaos} with 'cuda'; give 'sim' or 'sim:h200x2'"
+                "execute=False, chaos= and measure_bodies= are for simulated machines: "
+                f"got execute={execute}, chaos={chaos}, measure_bodies={measure_bodies} "
+                "with 'cuda'; give 'sim' or 'sim:h200x2'"
             )
         driver = _cuda_driver()
     else:
@@ -179,7 +190,7 @@ def _cuda_driver() -> drivers.DriverHandle:
 def _found_driver(options: _SimOptions) -> drivers.DriverHandle:
     """Open CUDA where it finds a device, else the simulated machine, and say so."""
     try:
-        if options["execute"] and not options["chaos"]:
+        if options["execute"] and not options["chaos"] and not options["measure_bodies"]:
             return _cuda_driver()
     except DriverError as error:
         name = environment.machine()

@@ -38,6 +38,7 @@ class Machine final : public SimDriver {
   std::string_view machine() const override { return spec_.name; }
   bool simulated() const override { return true; }
   bool executes() const override { return options_.execute; }
+  bool deterministic() const override { return !options_.measure_bodies; }
   Status version(int* out) override;
 
   Status device_count(int* out) override;
@@ -184,6 +185,8 @@ class Machine final : public SimDriver {
   // -- Memory and work --
   Status check_accesses(const char* call, const Stream* stream, const Work& work,
                         std::vector<Allocation*>* found, std::size_t* nbytes);
+  Status run_measured(StreamHandle stream, HostFunction function, HostFunction release, void* argument,
+                      Work work);
   Status check_width(const char* call, const Stream* stream, const Work& work) const;
   Status prepare_work(const char* call, OperationKind kind, Stream* stream, const Work& work,
                       Operation** out);

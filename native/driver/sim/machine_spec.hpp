@@ -56,6 +56,7 @@ struct Options {
   bool chaos = false;   // draw the next operation at random from all that could legally run
   std::uint64_t seed = 0;
   bool check_conflicts = true;  // vector clocks over streams and events
+  bool measure_bodies = false;  // bodies without a cost take their CPU time: not deterministic
 };
 
 }  // namespace stf_places::sim

@@ -135,7 +135,8 @@ struct Stream {
 
   TimeQueue times;
   std::uint64_t timed = 0;
-  double end_us = 0;  // of its last timed operation
+  double body_began_us = 0;  // CPU time of the thread that entered a body, where bodies are measured
+  double end_us = 0;         // of its last timed operation
 
   unsigned slot = 0;  // its component in vector clocks
   VectorClock clock;
