@@ -89,11 +89,13 @@ def test_wrong_options(simulated):
     with pytest.raises(ValueError, match=r"a seed is from 0 to 2\*\*64 - 1: got chaos=-1"):
         use_machine("sim", chaos=-1)
     with pytest.raises(
-        ValueError, match=r"are for simulated machines: got execute=False, chaos=None with 'cuda'"
+        ValueError,
+        match=r"are for simulated machines: got execute=False, chaos=None, measure_bodies=False with 'cuda'",
     ):
         use_machine("cuda", execute=False)
     with pytest.raises(
-        ValueError, match=r"are for simulated machines: got execute=True, chaos=3 with 'cuda'"
+        ValueError,
+        match=r"are for simulated machines: got execute=True, chaos=3, measure_bodies=False with 'cuda'",
     ):
         use_machine("cuda", chaos=3)
 
