@@ -229,6 +229,7 @@ def test_threads_side_by_side(driver):
 @pytest.mark.parametrize("priority", [-1000, -1, 0, 1, 1000])
 def test_priorities_are_clamped(driver, context, priority):
     stream = driver.create_stream(context, priority)
+    assert driver.stream_context(stream) == context
     driver.synchronize_stream(stream)
     driver.destroy_stream(stream)
 

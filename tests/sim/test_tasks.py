@@ -348,8 +348,8 @@ def test_wrong_arguments_are_explained(ctx):
 
 
 def test_costs_and_priorities_are_accepted(ctx):
-    with ctx.task(cost=5.0, priority=-1, symbol="urgent"):
-        pass
+    with ctx.task(cost=5.0, priority=-1, symbol="urgent") as t:
+        assert (t.symbol, t.state) == ("urgent", "open")
 
 
 # ---- States and failures ---------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ def test_a_body_may_end_its_task(ctx):
     data = ctx.logical_data_zeros(2)
     with ctx.task(data.rw()) as t:
         t.end()
-    ctx.wait(data)
+    assert np.array_equal(ctx.wait(data), np.zeros(2))
 
 
 def test_a_failed_body_poisons_what_it_was_to_write(ctx):

@@ -72,6 +72,7 @@ def test_a_machine_that_moves_no_bytes_runs_no_kernel():
         x = ctx.logical_data_empty(1 << 30, np.float32)
         with ctx.task(x.write()) as t:
             stf_warp.launch(t, scale, dim=1 << 30, inputs=[stf_warp.array(t, 0), 2.0])
+        assert ctx.stats.tasks == 1
 
 
 def test_grid_tasks_launch_on_the_stream_of_a_place(ctx):

@@ -155,6 +155,7 @@ class Machine final : public SimDriver {
     }
     return {};
   }
+  Status make_stream_effects(Lock& lock, const char* call, const Interrupt& interrupt, Stream** stream);
   // How much an executor does between two looks at signals.
   struct Batch {
     int count = 0;

@@ -141,6 +141,21 @@ Status Machine::report(const char* call, Stream* stream) {
   return report_conflicts(call);
 }
 
+// Makes the effects of all that is on the stream by now. The stream is looked up anew each time, because
+// another thread can destroy it while the mutex is given up; null afterwards says that one did.
+Status Machine::make_stream_effects(Lock& lock, const char* call, const Interrupt& interrupt,
+                                    Stream** stream) {
+  const StreamHandle known = (*stream)->handle;
+  const std::uint64_t sequence = (*stream)->submitted;
+  const auto reached = [&] {
+    const Stream* now = stream_at(known);
+    return now == nullptr || now->effected >= sequence;
+  };
+  Status status = make_effects(lock, call, interrupt, reached);
+  *stream = stream_at(known);
+  return status;
+}
+
 Status Machine::synchronize_stream(StreamHandle handle, const Interrupt& interrupt) {
   constexpr const char* call = "synchronize_stream";
   if (Status status = fork_.check(call); !status) return status;
@@ -148,16 +163,10 @@ Status Machine::synchronize_stream(StreamHandle handle, const Interrupt& interru
   if (Status status = refuse_in_callback(call); !status) return status;
   Stream* stream = nullptr;
   if (Status status = find_open_stream(call, handle, &stream); !status) return status;
-  const StreamHandle known = stream->handle;
   const std::uint64_t sequence = stream->submitted;
   const VectorClock clock = stream->clock;
-  // Looked up anew each time: another thread can destroy the stream while the mutex is given up.
-  const auto reached = [&] {
-    const Stream* now = stream_at(known);
-    return now == nullptr || now->effected >= sequence;
-  };
-  if (Status status = make_effects(lock, call, interrupt, reached); !status) return status;
-  if (stream = stream_at(known); stream == nullptr) return {};
+  if (Status status = make_stream_effects(lock, call, interrupt, &stream); !status) return status;
+  if (stream == nullptr) return {};
   clock_.finish(stream, sequence);
   wait_until(stream->end_us, spec_.costs.synchronize);
   races_.host_waited(clock);
@@ -171,15 +180,10 @@ Status Machine::query_stream(StreamHandle handle) {
   if (Status status = refuse_in_callback(call); !status) return status;
   Stream* stream = nullptr;
   if (Status status = find_stream(call, handle, &stream); !status) return status;
-  const StreamHandle known = stream->handle;
   const std::uint64_t sequence = stream->submitted;
   const VectorClock clock = stream->clock;
-  const auto reached = [&] {
-    const Stream* now = stream_at(known);
-    return now == nullptr || now->effected >= sequence;
-  };
-  if (Status status = make_effects(lock, call, {}, reached); !status) return status;
-  if (stream = stream_at(known); stream == nullptr) return {};
+  if (Status status = make_stream_effects(lock, call, {}, &stream); !status) return status;
+  if (stream == nullptr) return {};
   now_ += query_cost_us();
   clock_.advance(now_);
   if (lost_[stream->device] != nullptr) return fail_again(call, lost_[stream->device]->failure);

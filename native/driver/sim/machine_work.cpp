@@ -175,14 +175,7 @@ Status Machine::begin_body(StreamHandle stream_handle, const Interrupt& interrup
   if (Status status = refuse_in_callback(call); !status) return status;
   Stream* stream = nullptr;
   if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
-  const StreamHandle known = stream->handle;
-  const std::uint64_t sequence = stream->submitted;
-  const auto reached = [&] {
-    const Stream* now = stream_at(known);
-    return now == nullptr || now->effected >= sequence;
-  };
-  if (Status status = make_effects(lock, call, interrupt, reached); !status) return status;
-  stream = stream_at(known);
+  if (Status status = make_stream_effects(lock, call, interrupt, &stream); !status) return status;
   if (stream == nullptr) return {};
   if (options_.measure_bodies) stream->body_began_us = thread_cpu_us();
   return report(call, stream);
