@@ -117,7 +117,6 @@ void Context::lose(const Error& error) {
     // With a write on its way nobody can tell any more whether it arrived.
     if (source == nullptr || !source->valid() || source->writer) skipped.push_back(data->label());
   }
-  lost_ = true;
   forget_everything();
   std::string text = error.what();
   if (!skipped.empty()) {

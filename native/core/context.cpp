@@ -273,10 +273,7 @@ void Context::require_value(const Data& data) const {
   if (data.context_ != this) {
     throw Error(ErrorKind::wrong_context, data.label() + " belongs to another context: wait for it there");
   }
-  if (!data.poisoned_by_.empty()) {
-    throw Error(ErrorKind::poisoned, data.label() + " has no usable value, because " + data.poisoned_by_ +
-                                         " failed while writing it: overwrite it with write() first");
-  }
+  data.require_whole();
   for (const auto& instance : data.instances_) {
     if (!instance->open_writer) continue;
     throw Error(ErrorKind::task_state, data.label() +

@@ -49,7 +49,6 @@ class Context {
   Context(const Context&) = delete;
 
   Runtime& runtime() const { return *runtime_; }
-  const std::shared_ptr<StreamPool>& stream_pool() const { return pool_; }
   bool closed() const { return closed_; }
 
   // ---- Data --------------------------------------------------------------------------------------------
@@ -179,7 +178,6 @@ class Context {
   Interrupt interrupt_;     // of the latest call that gave one, for waits deep inside
   int open_tasks_ = 0;
   bool closed_ = false;
-  bool lost_ = false;
 
   std::atomic<bool> busy_{false};
   std::thread::id owner_;  // of the open tasks

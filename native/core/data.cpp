@@ -23,6 +23,12 @@ Instance* Data::find(const DataPlace& place) const {
   return nullptr;
 }
 
+void Data::require_whole() const {
+  if (poisoned_by_.empty()) return;
+  throw Error(ErrorKind::poisoned, label() + " has no usable value, because " + poisoned_by_ +
+                                       " failed while writing it: overwrite it with write() first");
+}
+
 bool Data::has_value() const {
   for (const auto& instance : instances_) {
     if (instance->valid()) return true;

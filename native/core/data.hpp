@@ -66,6 +66,8 @@ class Data {
   std::string label() const;
   Instance* find(const DataPlace& place) const;
   bool has_value() const;
+  // Throws Error(poisoned), naming the task that failed while writing the value.
+  void require_whole() const;
 
  private:
   friend class Context;

@@ -150,14 +150,7 @@ bool Memory::evict_one(const Data& wanted, const DataPlace& place, Stream& strea
     if (place.kind == DataPlace::Kind::host) return false;  // nowhere to go
     Coherence coherence(context_);
     Instance& host = coherence.instance(*victim, DataPlace::host());
-    ++chosen->pins;
-    try {
-      coherence.make_valid(*victim, host, stream);
-    } catch (...) {
-      --chosen->pins;
-      throw;
-    }
-    --chosen->pins;
+    coherence.make_valid(*victim, host, stream);  // keeps its source, the chosen one, in place meanwhile
   }
   recycle(*victim, *chosen);
   // Where one valid copy is left, it is the only one now.

@@ -111,7 +111,6 @@ class Stream {
   int index() const { return index_; }
   int device() const { return device_; }
   ContextHandle context() const { return context_; }
-  bool used() const { return sequence_ != 0; }
   bool is_tail(const PointRef& point) const { return point.get() == tail_.get(); }
   PointRef tail() const { return tail_; }
 

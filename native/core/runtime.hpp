@@ -24,7 +24,6 @@ class Runtime {
   ~Runtime();
 
   Driver& driver() const { return *driver_; }
-  const std::shared_ptr<Driver>& shared_driver() const { return driver_; }
   bool simulated() const { return simulated_; }
   const RuntimeSettings& settings() const { return settings_; }
 

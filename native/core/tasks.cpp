@@ -78,10 +78,7 @@ void Tasks::check(const Task& task, const Dependency& access) const {
     throw Error(ErrorKind::read_only, data.label() + " is read-only, and " + task.label() +
                                           " asks to write it: use read(), or register a writable copy");
   }
-  if (reads(access.merged) && !data.poisoned_by_.empty()) {
-    throw Error(ErrorKind::poisoned, data.label() + " has no usable value, because " + data.poisoned_by_ +
-                                         " failed while writing it: overwrite it with write() first");
-  }
+  if (reads(access.merged)) data.require_whole();
   for (const auto& instance : data.instances_) {
     if (!instance->open_writer && !(writes(access.merged) && instance->open_readers > 0)) continue;
     throw Error(ErrorKind::task_state, data.label() +

@@ -31,8 +31,6 @@ class Trace {
   // Opens a record on a stream; `close` takes its index. Both put a timing event on the stream.
   std::size_t open(TraceRecord record, const Stream& stream);
   void close(std::size_t index, const Stream& stream);
-  // Work that ran on the host and is over: times are given in microseconds of the same origin.
-  void add(TraceRecord record) { finished_.push_back(std::move(record)); }
   // Reads the events (all work is complete) and frees them.
   void resolve();
   const std::vector<TraceRecord>& records() const { return finished_; }
