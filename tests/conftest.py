@@ -16,7 +16,7 @@ def small_machine(devices: int = 2) -> dict:
         "compute_major": 9,
         "min_partition": 2,
         "alignment": 2,
-        "coscheduling_limit": 8,
+        "aligned_sms": 16,
         "memory": GIB,
         "bandwidth": 1000.0,
         "copy_engines": 2,

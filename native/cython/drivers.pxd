@@ -113,7 +113,8 @@ cdef extern from "driver/sim/sim_driver.hpp" namespace "stf_places::sim" nogil:
         int compute_minor
         int min_partition
         int alignment
-        int coscheduling_limit
+        int aligned_sms
+        int resplit_loss
         size_t memory
         double bandwidth
         int copy_engines
@@ -133,6 +134,7 @@ cdef extern from "driver/sim/sim_driver.hpp" namespace "stf_places::sim" nogil:
         double allocate
         double synchronize
         double query
+        double green_context
     cdef cppclass MachineSpec:
         string name
         int driver_version
@@ -160,6 +162,7 @@ cdef extern from "driver/sim/sim_driver.hpp" namespace "stf_places::sim" nogil:
         launch
         event
         host_function
+        green_context
     cdef cppclass SimDriver(Driver):
         const MachineSpec& spec()
         double now_us()

@@ -245,7 +245,7 @@ class DriverHandle:
 
         Parameters
         ----------
-        kind : {"allocation", "copy", "launch", "event", "host_function"}
+        kind : {"allocation", "copy", "launch", "event", "host_function", "green_context"}
             What fails.
         nth : int
             1 for the next one.

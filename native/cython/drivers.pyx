@@ -29,6 +29,7 @@ cdef dict CODES = {
 cdef dict FAULT_KINDS = {
     "allocation": <int>FaultKind.allocation, "copy": <int>FaultKind.copy, "launch": <int>FaultKind.launch,
     "event": <int>FaultKind.event, "host_function": <int>FaultKind.host_function,
+    "green_context": <int>FaultKind.green_context,
 }
 
 

@@ -4,10 +4,10 @@ from libcpp.string cimport string
 from stf_places._native.drivers cimport CallCosts, DeviceSpec, LinkSpec, MachineSpec
 
 DEVICE_FIELDS = ("name", "sm_count", "compute_major", "compute_minor", "min_partition", "alignment",
-                 "coscheduling_limit", "memory", "bandwidth", "copy_engines")
+                 "aligned_sms", "resplit_loss", "memory", "bandwidth", "copy_engines")
 LINK_FIELDS = ("from", "to", "peer", "bandwidth", "latency_us")
 COST_FIELDS = ("event_record", "event_wait", "kernel_launch", "kernel_latency", "copy_submit", "host_function",
-               "allocate", "synchronize", "query")
+               "allocate", "synchronize", "query", "green_context")
 MACHINE_FIELDS = ("name", "driver_version", "devices", "links", "costs")
 
 
@@ -26,7 +26,8 @@ cdef DeviceSpec device_of(dict given) except *:
     device.compute_minor = given.get("compute_minor", 0)
     device.min_partition = given.get("min_partition", 0)
     device.alignment = given.get("alignment", 0)
-    device.coscheduling_limit = given.get("coscheduling_limit", 0)
+    device.aligned_sms = given.get("aligned_sms", 0)
+    device.resplit_loss = given.get("resplit_loss", 0)
     device.memory = given["memory"]
     device.bandwidth = given["bandwidth"]
     device.copy_engines = given.get("copy_engines", 1)
@@ -56,6 +57,7 @@ cdef CallCosts costs_of(dict given) except *:
     costs.allocate = given.get("allocate", 0.0)
     costs.synchronize = given.get("synchronize", 0.0)
     costs.query = given.get("query", 0.0)
+    costs.green_context = given.get("green_context", 0.0)
     return costs
 
 

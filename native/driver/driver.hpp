@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "status.hpp"
 
@@ -77,6 +78,28 @@ struct Work {
   std::span<const Access> accesses;
 };
 
+// A set of SMs as the driver hands it out: of a device, of a context, or a group of a split. A value: copies
+// stand for the same SMs, and neither having nor splitting one creates anything on the device.
+struct SmResource {
+  int device = -1;
+  int sm_count = 0;
+  int min_partition = 0;               // SMs; of devices and contexts, 0 for groups of a split
+  int alignment = 0;                   // SMs; likewise
+  std::shared_ptr<const void> opaque;  // the driver's own description
+};
+
+// A group that `split_sms_unequally` is asked for. 0: no wish.
+struct SmGroup {
+  int sm_count = 0;
+  int coscheduled = 0;  // SMs that are to share a cluster's hardware
+};
+
+// How a context of its own SMs takes part in the device's hardware work queues.
+struct WorkQueues {
+  int concurrency_limit = 0;  // expected number of streams at work at once; 0: the driver's own
+  bool balanced = false;      // queues of its own where possible, else shared with all contexts
+};
+
 // A kernel of the machine's own kind. `function` is a CUfunction or CUkernel.
 struct KernelLaunch {
   Address function = 0;
@@ -121,6 +144,27 @@ class Driver {
   virtual Status current_context(ContextHandle* out) = 0;  // 0 when none is current
   virtual Status set_current_context(ContextHandle context) = 0;
   virtual Status context_device(ContextHandle context, int* out) = 0;
+
+  // ---- SMs ---------------------------------------------------------------------------------------------
+  // not_supported, naming CUDA 12.5, where the driver has no green contexts that suffice.
+  virtual Status device_sms(int device, SmResource* out) = 0;
+  virtual Status context_sms(ContextHandle context, SmResource* out) = 0;  // a primary context: the device's
+  // Equal groups of at least `sm_count` SMs, `groups` of them or as many as fit (0: that many), and what is
+  // left (sm_count 0: nothing). Counts are granted as the driver rounds them; read sm_count. `fine` ignores
+  // co-scheduling, for counts in steps of 2 without thread-block clusters. Groups and what is left cannot be
+  // split again: invalid_value, as for counts that do not fit.
+  virtual Status split_sms(const SmResource& whole, int sm_count, int groups, bool fine,
+                           std::vector<SmResource>* out, SmResource* left) = 0;
+  // Groups of given sizes in one split. not_supported before CUDA 13.1.
+  virtual Status split_sms_unequally(const SmResource& whole, std::span<const SmGroup> groups,
+                                     std::vector<SmResource>* out, SmResource* left) = 0;
+  // A green context: what runs on its streams stays on these SMs, which are groups (and what is left) of one
+  // split. Its streams, and events on them, are made with create_stream and create_event like any context's.
+  // `queues` may be null; otherwise not_supported before CUDA 13.1. Current contexts are not touched.
+  virtual Status create_green_context(int device, std::span<const SmResource> sms, const WorkQueues* queues,
+                                      ContextHandle* out) = 0;
+  // Its streams have been destroyed before, and it is current nowhere.
+  virtual Status destroy_green_context(ContextHandle context) = 0;
 
   // ---- Streams (of a context; non-blocking towards the legacy default stream)
   // ------------------------------ priority: 0 is the default, negative numbers are more urgent (clamped to

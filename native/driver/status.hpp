@@ -70,6 +70,7 @@ enum class ErrorKind : int {
   read_only,       // ReadOnlyError
   invalid_device,  // InvalidDevice
   conflict,        // DataRace
+  partition,       // PartitionError
   value,           // ValueError
   index,           // IndexError
   interrupted,     // a Python exception is already set (KeyboardInterrupt): let it through

@@ -282,7 +282,7 @@ class Machine:
         Parameters
         ----------
         kind : str
-            ``"allocation"``, ``"copy"``, ``"launch"``, ``"event"`` or ``"host_function"``.
+            ``"allocation"``, ``"copy"``, ``"launch"``, ``"event"``, ``"host_function"`` or ``"green_context"``.
         nth : int
             From 1.
         code : str, optional

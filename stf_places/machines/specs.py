@@ -31,8 +31,11 @@ class DeviceSpec:
         The smallest partition, in SMs.
     alignment : int
         What partitions are multiples of, in SMs.
-    coscheduling_limit : int
-        SMs that the alignment keeps together.
+    aligned_sms : int
+        How many of its SMs lie in whole groups of `alignment` SMs, 0 for as many as `sm_count` has. Partitions of
+        one such group are made of these only.
+    resplit_loss : int
+        SMs that each partition loses when a green context's own SMs are split into equal parts without a rest.
     memory : int
         Bytes.
     bandwidth : float
@@ -47,7 +50,8 @@ class DeviceSpec:
     compute_minor: int
     min_partition: int
     alignment: int
-    coscheduling_limit: int
+    aligned_sms: int
+    resplit_loss: int
     memory: int
     bandwidth: float
     copy_engines: int
@@ -84,6 +88,8 @@ class CallCosts:
     ----------
     event_record, event_wait, kernel_launch, copy_submit, host_function, allocate, synchronize, query : float
         The call of that name.
+    green_context : float
+        Making one.
     kernel_latency : float
         From start to end of an empty kernel; costs the calling thread nothing.
     """
@@ -97,6 +103,7 @@ class CallCosts:
     allocate: float
     synchronize: float
     query: float
+    green_context: float
 
 
 @dataclass(frozen=True)
@@ -205,7 +212,8 @@ _DEVICE: Fields = {
     "compute_minor": integer(0),
     "min_partition": integer(1),
     "alignment": integer(1),
-    "coscheduling_limit": integer(1),
+    "aligned_sms": integer(0),
+    "resplit_loss": integer(0),
     "memory": integer(1),
     "bandwidth": number(positive=True),
     "copy_engines": integer(1),
@@ -252,11 +260,7 @@ def _checked(where: str, given: Any) -> MachineSpec:
     check_object(where, given, _MACHINE)
     for ordinal, device in enumerate(given["devices"]):
         check_object(f"{where}, device {ordinal}", device, _DEVICE)
-        if device["min_partition"] > device["sm_count"]:
-            raise ValueError(
-                f"{where}, device {ordinal}: min_partition is at most sm_count {device['sm_count']}: "
-                f"got {device['min_partition']}"
-            )
+        _check_partitions(f"{where}, device {ordinal}", device)
     _check_links(where, given["links"], len(given["devices"]))
     _check_estimated(where, given)
     return MachineSpec(
@@ -267,6 +271,23 @@ def _checked(where: str, given: Any) -> MachineSpec:
         costs=CallCosts(**given["costs"]),
         estimated=tuple(given["estimated"]),
     )
+
+
+def _check_partitions(where: str, device: Mapping[str, Any]) -> None:
+    sm_count, alignment = device["sm_count"], device["alignment"]
+    if device["min_partition"] > sm_count:
+        raise ValueError(
+            f"{where}: min_partition is at most sm_count {sm_count}: got {device['min_partition']}"
+        )
+    if device["aligned_sms"] > sm_count or device["aligned_sms"] % alignment:
+        raise ValueError(
+            f"{where}: aligned_sms is a multiple of alignment {alignment}, at most sm_count {sm_count}: "
+            f"got {device['aligned_sms']}"
+        )
+    if device["resplit_loss"] > alignment:
+        raise ValueError(
+            f"{where}: resplit_loss is at most alignment {alignment}: got {device['resplit_loss']}"
+        )
 
 
 def _link(given: Mapping[str, Any]) -> LinkSpec:

@@ -19,10 +19,10 @@ inline constexpr Location on(int device) { return {Location::Kind::device, devic
 inline MachineSpec h200(int devices) {
   MachineSpec spec;
   spec.name = "h200x" + std::to_string(devices);
-  spec.costs = {0.26, 0.21, 3.9, 2.5, 2.5, 2.7, 1.5, 5.0, 0.5};
+  spec.costs = {0.26, 0.21, 3.9, 2.5, 2.5, 2.7, 1.5, 12.0, 0.5, 1500};
   for (int i = 0; i < devices; ++i) {
     spec.devices.push_back(
-        {"NVIDIA H200 (simulated)", 132, 9, 0, 8, 8, 8, std::size_t{143771} << 20, 2142, 3});
+        {"NVIDIA H200 (simulated)", 132, 9, 0, 8, 8, 120, 2, std::size_t{143771} << 20, 2142, 3});
     spec.links.push_back({-1, i, false, 55, 5});
     spec.links.push_back({i, -1, false, 55, 5});
     for (int j = 0; j < devices; ++j) {
@@ -36,7 +36,7 @@ inline MachineSpec tiny() {
   MachineSpec spec = h200(2);
   spec.name = "tiny";
   for (DeviceSpec& device : spec.devices) {
-    device.sm_count = 16;
+    device.sm_count = device.aligned_sms = 16;
     device.memory = 64 << 20;
   }
   return spec;
@@ -86,6 +86,30 @@ struct Bench {
   }
   Status wait(StreamHandle stream_handle) const { return driver->synchronize_stream(stream_handle, {}); }
 };
+
+// A device's SMs, split into as many groups of `sm_count` as fit.
+struct Cut {
+  std::vector<SmResource> groups;
+  SmResource left;
+
+  Cut(const Bench& machine, int sm_count, int device = 0) {
+    SmResource whole;
+    CHECK_OK(machine->device_sms(device, &whole));
+    CHECK_OK(machine->split_sms(whole, sm_count, 0, false, &groups, &left));
+  }
+};
+
+inline ContextHandle context_of(const Bench& machine, const std::vector<SmResource>& sms, int device = 0) {
+  ContextHandle made = 0;
+  CHECK_OK(machine->create_green_context(device, sms, nullptr, &made));
+  return made;
+}
+
+inline StreamHandle stream_of(const Bench& machine, ContextHandle context, int priority = 0) {
+  StreamHandle made = 0;
+  CHECK_OK(machine->create_stream(context, priority, &made));
+  return made;
+}
 
 inline Address address_of(const void* pointer) { return reinterpret_cast<Address>(pointer); }
 

@@ -49,16 +49,18 @@ void bodies() {
   });
 }
 
-void mesh(int width) {
+void mesh(int width, bool partitions) {
   const Bench machine(h200(1));
   std::vector<StreamHandle> streams;
   std::vector<EventHandle> events;
   for (int i = 0; i < width; ++i) {
-    streams.push_back(machine.stream());
+    streams.push_back(partitions ? stream_of(machine, context_of(machine, {Cut(machine, 8).groups[i]}))
+                                 : machine.stream());
     events.push_back(machine.event());
   }
   constexpr int rounds = 300000;
-  measure("work + record + wait over 8 streams", 3 * rounds, [&] {
+  const char* what = partitions ? "the same on 8 green contexts" : "work + record + wait over 8 streams";
+  measure(what, 3 * rounds, [&] {
     for (int i = 0; i < rounds; ++i) {
       const int at = i % width;
       machine.busy(streams[at], 2, 8).check();
@@ -69,12 +71,29 @@ void mesh(int width) {
   });
 }
 
+// Kernels that wait for SMs, so that handing them out is what takes the time.
+void crowd() {
+  const Bench machine(h200(1));
+  const Cut cut(machine, 8);
+  std::vector<StreamHandle> streams;
+  for (int i = 0; i < 30; ++i)
+    streams.push_back(stream_of(machine, context_of(machine, {cut.groups[i % 15]})));
+  streams.push_back(machine.stream());
+  constexpr int count = 300000;
+  measure("work on 30 streams of 15 green contexts and a plain one", count, [&] {
+    for (int i = 0; i < count; ++i) machine.busy(streams[i % 31], 100, 8, 1).check();
+    machine->drain().check();
+  });
+}
+
 }  // namespace
 
 int main() {
   chain(true);
   chain(false);
   bodies();
-  mesh(8);
+  mesh(8, false);
+  mesh(8, true);
+  crowd();
   return 0;
 }

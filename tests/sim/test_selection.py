@@ -235,9 +235,8 @@ def test_ordered_faults(simulated, code, error):
 
 
 def test_wrong_faults(simulated):
-    with pytest.raises(
-        ValueError, match="kind is one of allocation, copy, launch, event, host_function: got 'free'"
-    ):
+    kinds = "allocation, copy, launch, event, host_function, green_context"
+    with pytest.raises(ValueError, match=f"kind is one of {kinds}: got 'free'"):
         simulated.fail("free")
     with pytest.raises(ValueError, match=r"code is one of .*: got 'bad'"):
         simulated.fail("copy", code="bad")

@@ -52,11 +52,13 @@ def test_h200_machines_hold_what_was_measured(name, count):
     assert len(set(spec.devices)) == 1
     device = spec.devices[0]
     assert (device.sm_count, device.min_partition, device.alignment) == (132, 8, 8)
+    assert (device.aligned_sms, device.resplit_loss) == (120, 2)
     assert (device.memory, device.bandwidth) == (143771 << 20, 2142)
     assert {(link.peer, link.bandwidth) for link in spec.links} <= {(True, 397), (False, 55)}
     assert len(spec.links) == 2 * count + count * (count - 1)
     assert (spec.costs.event_record, spec.costs.event_wait, spec.costs.kernel_launch) == (0.26, 0.21, 3.9)
-    assert "costs.event_record" not in spec.estimated
+    assert 1000 <= spec.costs.green_context <= 2400
+    assert not {"costs.event_record", "costs.green_context", "devices.aligned_sms"} & set(spec.estimated)
 
 
 def test_everything_about_tiny_is_estimated():
@@ -134,6 +136,13 @@ LINK = TINY["links"][0]
         (changed("devices", 1, "sms", to=3), "device 1 has the fields name, .*: got 'sms'"),
         (changed("devices", 0, "sm_count", to=0), "device 0: sm_count is an integer from 1 on: got 0"),
         (changed("devices", 0, "min_partition", to=17), "min_partition is at most sm_count 16: got 17"),
+        (
+            changed("devices", 0, "aligned_sms", to=18),
+            "device 0: aligned_sms is a multiple of alignment 2, at most sm_count 16: got 18",
+        ),
+        (changed("devices", 0, "aligned_sms", to=7), "aligned_sms is a multiple of alignment 2, .*: got 7"),
+        (changed("devices", 0, "resplit_loss", to=3), "resplit_loss is at most alignment 2: got 3"),
+        (changed("devices", 0, "resplit_loss", to=-1), "resplit_loss is an integer from 0 on: got -1"),
         (changed("devices", 0, "bandwidth", to=0), "bandwidth is a positive number: got 0"),
         (changed("devices", 0, "bandwidth", to="1"), "bandwidth is a positive number: got '1'"),
         (changed("costs", "query", to=-1), "costs: query is a non-negative number: got -1"),

@@ -27,6 +27,11 @@
   ENTRY(DevicePrimaryCtxRetain, 7000) ENTRY(DevicePrimaryCtxRelease, 11000) ENTRY(CtxGetCurrent, 4000) \
   ENTRY(CtxSetCurrent, 4000) ENTRY(CtxPushCurrent, 4000) ENTRY(CtxPopCurrent, 4000)                    \
   ENTRY(CtxGetDevice, 2000) ENTRY(CtxGetStreamPriorityRange, 5050) ENTRY(CtxEnablePeerAccess, 4000)    \
+  /* SMs */                                                                                            \
+  ENTRY(DeviceGetDevResource, 12040) ENTRY(CtxGetDevResource, 12040)                                   \
+  ENTRY(DevSmResourceSplitByCount, 12040) ENTRY(DevSmResourceSplit, 13010)                             \
+  ENTRY(DevResourceGenerateDesc, 12040) ENTRY(GreenCtxCreate, 12040) ENTRY(GreenCtxDestroy, 12040)     \
+  ENTRY(CtxFromGreenCtx, 12040) ENTRY(GreenCtxStreamCreate, 12050)                                     \
   /* streams */                                                                                        \
   ENTRY(StreamCreateWithPriority, 5050) ENTRY(StreamDestroy, 4000) ENTRY(StreamQuery, 2000)            \
   ENTRY(StreamGetCtx, 9020) ENTRY(StreamIsCapturing, 10000) ENTRY(StreamWaitEvent, 3020)               \
@@ -66,6 +71,24 @@ class EntryPoint<CUresult(CUDAAPI*)(Arguments...)> {
   // Fails only when the call could not be made; `result` is the driver's own answer. For polling, where "not
   // ready" is the usual answer and building a Failure for it would be a waste.
   Status raw(CUresult* result, Arguments... arguments) const {
+    Function function = nullptr;
+    if (Status status = find(&function); !status) return status;
+    *result = function(arguments...);
+    return {};
+  }
+
+  // Whether this driver has the function; if not, fails as a call of it would.
+  Status available() const {
+    Function function = nullptr;
+    return find(&function);
+  }
+
+  const char* name() const noexcept { return name_; }
+
+ private:
+  using Function = CUresult(CUDAAPI*)(Arguments...);
+
+  Status find(Function* out) const {
     if (forked()) return forked_failure(name_);
     Function function = function_.load(std::memory_order_acquire);
     if (function == nullptr) {
@@ -74,14 +97,10 @@ class EntryPoint<CUresult(CUDAAPI*)(Arguments...)> {
       function = reinterpret_cast<Function>(address);
       function_.store(function, std::memory_order_release);
     }
-    *result = function(arguments...);
+    *out = function;
     return {};
   }
 
-  const char* name() const noexcept { return name_; }
-
- private:
-  using Function = CUresult(CUDAAPI*)(Arguments...);
   const Api& api_;
   const Library& library_;
   const char* name_;

@@ -81,7 +81,12 @@ Status CudaDriver::set_current_context(ContextHandle context) {
 }
 
 Status CudaDriver::context_device(ContextHandle context, int* out) {
-  return devices_.ordinal_of(from_handle<CUcontext>(context), out);
+  auto own = from_handle<CUcontext>(context);
+  GreenContext green;
+  if (!greens_.find(own, &green)) return devices_.ordinal_of(own, out);
+  if (forked()) return forked_failure("cuCtxGetDevice");
+  *out = green.device;
+  return {};
 }
 
 }  // namespace cuda

@@ -1,13 +1,14 @@
 // The Driver of real GPUs, through libcuda loaded at run time.
 //
-// One class, its members defined by resource family: cuda_driver.cpp (devices and contexts), streams.cpp
-// (streams and events), memory.cpp (allocation), transfers.cpp (copies and fills) and work.cpp (host
-// functions, kernels).
+// One class, its members defined by resource family: cuda_driver.cpp (devices and contexts), sms.cpp (sets of
+// SMs), green_contexts.cpp (contexts of some SMs), streams.cpp (streams and events), memory.cpp (allocation),
+// transfers.cpp (copies and fills) and work.cpp (host functions, kernels).
 #pragma once
 
 #include "../driver.hpp"
 #include "api.hpp"
 #include "devices.hpp"
+#include "green_contexts.hpp"
 
 namespace stf_places::cuda {
 
@@ -31,6 +32,16 @@ class CudaDriver final : public Driver {
   Status current_context(ContextHandle* out) override;
   Status set_current_context(ContextHandle context) override;
   Status context_device(ContextHandle context, int* out) override;
+
+  Status device_sms(int device, SmResource* out) override;
+  Status context_sms(ContextHandle context, SmResource* out) override;
+  Status split_sms(const SmResource& whole, int sm_count, int groups, bool fine, std::vector<SmResource>* out,
+                   SmResource* left) override;
+  Status split_sms_unequally(const SmResource& whole, std::span<const SmGroup> groups,
+                             std::vector<SmResource>* out, SmResource* left) override;
+  Status create_green_context(int device, std::span<const SmResource> sms, const WorkQueues* queues,
+                              ContextHandle* out) override;
+  Status destroy_green_context(ContextHandle context) override;
 
   Status create_stream(ContextHandle context, int priority, StreamHandle* out) override;
   Status destroy_stream(StreamHandle stream) override;
@@ -65,6 +76,8 @@ class CudaDriver final : public Driver {
   Status launch(const KernelLaunch& kernel, StreamHandle stream, const Work& work) override;
 
  private:
+  Status divisible_set(int device, const CUdevResource& description, SmResource* out);
+  Status work_queues(int device, const WorkQueues& queues, CUdevResource* out);
   Status out_of_memory(Status status, int device, std::size_t nbytes);
   Status copy_between_peers(Address to, int to_device, Address from, int from_device, std::size_t nbytes,
                             StreamHandle stream);
@@ -78,6 +91,7 @@ class CudaDriver final : public Driver {
 
   Api api_;
   Devices devices_{api_};
+  GreenContexts greens_;
 };
 
 // A handle of the seam as the driver's own pointer type, and back.

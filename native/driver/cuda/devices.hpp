@@ -20,6 +20,7 @@ class Devices {
   // Finds the devices. Creates no context.
   Status open();
   int count() const noexcept { return count_; }
+  CUdevice handle(int device) const noexcept { return devices_[device].handle; }
   // Fails with invalid_device, saying how many devices there are.
   Status check(int device) const;
 

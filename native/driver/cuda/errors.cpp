@@ -13,6 +13,10 @@ Code code_of(CUresult result) noexcept {
     case CUDA_ERROR_INVALID_VALUE:
     case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_INVALID_RESOURCE_TYPE:
+    case CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION:
+    case CUDA_ERROR_STREAM_DETACHED:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:  // of one green context: the device works on
       return Code::invalid_value;
     case CUDA_ERROR_NO_DEVICE:
     case CUDA_ERROR_INVALID_DEVICE:
@@ -30,7 +34,6 @@ Code code_of(CUresult result) noexcept {
     case CUDA_ERROR_CONTAINED:
     case CUDA_ERROR_ILLEGAL_ADDRESS:
     case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
     case CUDA_ERROR_ASSERT:
     case CUDA_ERROR_HARDWARE_STACK_ERROR:
     case CUDA_ERROR_ILLEGAL_INSTRUCTION:
@@ -79,6 +82,18 @@ const char* advice(CUresult result) {
       return "too many registers, threads or shared bytes for one block";
     case CUDA_ERROR_ECC_UNCORRECTABLE:
       return "the device's memory has an uncorrectable fault";
+    case CUDA_ERROR_INVALID_RESOURCE_TYPE:
+      return "the driver does not take resources of this type here";
+    case CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION:
+      return "the SMs do not suffice or do not go together: all sets of a green context come from one split, "
+             "and only what a device or a context has can be split, not a group or what was left";
+    case CUDA_ERROR_KEY_ROTATION:
+      return "a rotation of the keys of confidential computing failed";
+    case CUDA_ERROR_STREAM_DETACHED:
+      return "the stream's green context was destroyed before the stream";
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+      return "the context was destroyed, and its streams with it: keep what made it for as long as work uses "
+             "it";
     case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
       return "the default stream was used while another stream is captured";
     default:

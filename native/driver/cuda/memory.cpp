@@ -18,8 +18,8 @@ Status CudaDriver::allocate_device(int device, std::size_t nbytes, StreamHandle 
   if (Status status = devices_.pool(device, &pool); !status) return status;
   CUdeviceptr address = 0;
   auto handle = from_handle<CUstream>(stream);
-  Status status =
-      on_stream(api_, handle, [&] { return api_.MemAllocFromPoolAsync(&address, nbytes, pool, handle); });
+  Status status = on_stream(api_, greens_, handle,
+                            [&] { return api_.MemAllocFromPoolAsync(&address, nbytes, pool, handle); });
   if (!status) return out_of_memory(std::move(status), device, nbytes);
   *out = address;
   return {};
@@ -28,7 +28,7 @@ Status CudaDriver::allocate_device(int device, std::size_t nbytes, StreamHandle 
 Status CudaDriver::free_device(int device, Address address, StreamHandle stream) {
   if (Status status = devices_.check(device); !status) return status;
   auto handle = from_handle<CUstream>(stream);
-  Status status = on_stream(api_, handle, [&] { return api_.MemFreeAsync(address, handle); });
+  Status status = on_stream(api_, greens_, handle, [&] { return api_.MemFreeAsync(address, handle); });
   return explained(std::move(status), "freeing memory of device " + std::to_string(device), device);
 }
 

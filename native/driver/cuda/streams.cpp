@@ -7,15 +7,19 @@
 namespace stf_places::cuda {
 
 Status CudaDriver::create_stream(ContextHandle context, int priority, StreamHandle* out) {
-  ContextScope scope(api_, from_handle<CUcontext>(context));
+  auto own = from_handle<CUcontext>(context);
+  GreenContext green;
+  const bool is_green = greens_.find(own, &green);
+  ContextScope scope(api_, is_green ? green.primary : own);
   if (Status status = scope.status(); !status) return status;
   int least = 0, greatest = 0;
   if (Status status = api_.CtxGetStreamPriorityRange(&least, &greatest); !status) return status;
   CUstream stream = nullptr;
   // Lower numbers are more urgent, so `greatest` is the smaller bound.
   int clamped = std::clamp(priority, std::min(greatest, least), std::max(greatest, least));
-  if (Status status = api_.StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, clamped); !status)
-    return status;
+  Status status = is_green ? api_.GreenCtxStreamCreate(&stream, green.handle, CU_STREAM_NON_BLOCKING, clamped)
+                           : api_.StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, clamped);
+  if (!status) return status;
   *out = to_handle(stream);
   return {};
 }
@@ -25,18 +29,18 @@ Status CudaDriver::destroy_stream(StreamHandle stream) {
     return Status(
         Failure{Code::invalid_value, 0, "cuStreamDestroy", "", "the default stream cannot be destroyed"});
   auto handle = from_handle<CUstream>(stream);
-  return on_stream(api_, handle, [&] { return api_.StreamDestroy(handle); });
+  return on_stream(api_, greens_, handle, [&] { return api_.StreamDestroy(handle); });
 }
 
 Status CudaDriver::query_stream(StreamHandle stream) {
   auto handle = from_handle<CUstream>(stream);
-  return on_stream(api_, handle, [&] { return api_.StreamQuery(handle); });
+  return on_stream(api_, greens_, handle, [&] { return api_.StreamQuery(handle); });
 }
 
 Status CudaDriver::synchronize_stream(StreamHandle stream, const Interrupt& interrupt) {
   auto handle = from_handle<CUstream>(stream);
   auto query = [&](CUresult* result) { return api_.StreamQuery.raw(result, handle); };
-  return on_stream(api_, handle,
+  return on_stream(api_, greens_, handle,
                    [&] { return wait_until_ready(api_, api_.StreamQuery.name(), query, interrupt); });
 }
 
@@ -50,7 +54,7 @@ Status CudaDriver::stream_context(StreamHandle stream, ContextHandle* out) {
 Status CudaDriver::stream_capturing(StreamHandle stream, bool* out) {
   CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
   auto handle = from_handle<CUstream>(stream);
-  Status status = on_stream(api_, handle, [&] { return api_.StreamIsCapturing(handle, &state); });
+  Status status = on_stream(api_, greens_, handle, [&] { return api_.StreamIsCapturing(handle, &state); });
   if (!status) return status;
   // An invalidated capture still has to be ended, so the stream is not free for ordinary work.
   *out = state != CU_STREAM_CAPTURE_STATUS_NONE;
@@ -65,8 +69,10 @@ Status CudaDriver::query_default_streams(ContextHandle context) {
   return explained(api_.StreamQuery(CU_STREAM_PER_THREAD), "this thread's default stream");
 }
 
+// An event made in a green context would end with it; one of the primary context can be recorded on green
+// streams too.
 Status CudaDriver::create_event(ContextHandle context, bool timing, EventHandle* out) {
-  ContextScope scope(api_, from_handle<CUcontext>(context));
+  ContextScope scope(api_, greens_.stand_in(from_handle<CUcontext>(context)));
   if (Status status = scope.status(); !status) return status;
   CUevent event = nullptr;
   if (Status status = api_.EventCreate(&event, timing ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING); !status)
@@ -79,12 +85,13 @@ Status CudaDriver::destroy_event(EventHandle event) { return api_.EventDestroy(f
 
 Status CudaDriver::record_event(EventHandle event, StreamHandle stream) {
   auto handle = from_handle<CUstream>(stream);
-  return on_stream(api_, handle, [&] { return api_.EventRecord(from_handle<CUevent>(event), handle); });
+  return on_stream(api_, greens_, handle,
+                   [&] { return api_.EventRecord(from_handle<CUevent>(event), handle); });
 }
 
 Status CudaDriver::wait_event(StreamHandle stream, EventHandle event) {
   auto handle = from_handle<CUstream>(stream);
-  return on_stream(api_, handle, [&] {
+  return on_stream(api_, greens_, handle, [&] {
     return api_.StreamWaitEvent(handle, from_handle<CUevent>(event), CU_EVENT_WAIT_DEFAULT);
   });
 }

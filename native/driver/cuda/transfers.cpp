@@ -17,7 +17,7 @@ Status CudaDriver::copy(Address to, Location to_at, Address from, Location from_
     return copy_between_peers(to, to_at.device, from, from_at.device, nbytes, stream);
   auto handle = from_handle<CUstream>(stream);
   // Unified addressing: the driver sees from the addresses where they lie.
-  return in_context_of(api_, handle, [&] { return api_.MemcpyAsync(to, from, nbytes, handle); });
+  return in_context_of(api_, greens_, handle, [&] { return api_.MemcpyAsync(to, from, nbytes, handle); });
 }
 
 Status CudaDriver::copy_between_peers(Address to, int to_device, Address from, int from_device,
@@ -26,7 +26,7 @@ Status CudaDriver::copy_between_peers(Address to, int to_device, Address from, i
   if (Status status = devices_.primary(to_device, &target); !status) return status;
   if (Status status = devices_.primary(from_device, &source); !status) return status;
   auto handle = from_handle<CUstream>(stream);
-  return in_context_of(api_, handle,
+  return in_context_of(api_, greens_, handle,
                        [&] { return api_.MemcpyPeerAsync(to, target, from, source, nbytes, handle); });
 }
 
@@ -55,7 +55,7 @@ Status CudaDriver::fill_device(Address to, const void* value, std::size_t width,
 Status CudaDriver::fill_narrow(Address to, const unsigned char* value, std::size_t width, std::size_t count,
                                StreamHandle stream) {
   auto handle = from_handle<CUstream>(stream);
-  return in_context_of(api_, handle, [&] {
+  return in_context_of(api_, greens_, handle, [&] {
     unsigned short two = 0;
     unsigned int four = 0;
     switch (width) {
@@ -82,7 +82,7 @@ Status CudaDriver::fill_wide(Address to, const unsigned char* value, std::size_t
   for (std::size_t offset = 0; offset < width; offset += 4) {
     unsigned int word = 0;
     std::memcpy(&word, value + offset, sizeof word);
-    Status status = in_context_of(api_, handle, [&] {
+    Status status = in_context_of(api_, greens_, handle, [&] {
       return api_.MemsetD2D32Async(to + offset, width, word, /*Width=*/1, rows, handle);
     });
     if (!status) return status;
@@ -90,7 +90,7 @@ Status CudaDriver::fill_wide(Address to, const unsigned char* value, std::size_t
   for (std::size_t done = rows; done < count;) {
     std::size_t more = std::min(done, count - done);
     Status status = in_context_of(
-        api_, handle, [&] { return api_.MemcpyAsync(to + done * width, to, more * width, handle); });
+        api_, greens_, handle, [&] { return api_.MemcpyAsync(to + done * width, to, more * width, handle); });
     if (!status) return status;
     done += more;
   }

@@ -26,12 +26,18 @@ const char* kind_name(OperationKind kind) {
   }
 }
 
+const SmMask& allowed_sms(const SmMask& all, const Stream* stream) {
+  return stream->partition == nullptr ? all : *stream->partition;
+}
+
 }  // namespace
 
 Clock::Clock(const MachineSpec& spec, OperationPool& pool)
     : pool_(pool), links_free_us_(spec.links.size(), 0) {
   for (const DeviceSpec& device : spec.devices) {
-    devices_.push_back({device.sm_count, {}, std::vector<double>(std::max(1, device.copy_engines), 0.0)});
+    Device& made = devices_.emplace_back();
+    made.sm_count = made.free_sms = device.sm_count;
+    made.engines_free_us.assign(std::max(1, device.copy_engines), 0.0);
   }
 }
 
@@ -130,25 +136,62 @@ void Clock::ready(Operation* operation, double time) {
 // Starts the next wave, or queues it behind those that came before it or are more urgent.
 void Clock::occupy_sms(Operation* operation, double time) {
   Device& device = devices_[operation->stream->device];
-  if (device.waiting.empty() && device.free_sms >= operation->sms) {
-    device.free_sms -= operation->sms;
-    if (operation->waves_done == 0) operation->start_us = time;
-    push(operation, time + operation->duration_us / operation->waves, false);
+  if (device.waiting.empty() && take_sms(device, operation)) {
+    begin_wave(operation, time);
     return;
   }
   device.waiting.insert({operation->stream->priority, operation->ready_us, operation->sequence, operation});
   hand_out_sms(device, time);
 }
 
+bool Clock::take_numbered(Device& device, Operation* operation) {
+  Stream* stream = operation->stream;
+  return device.free.take(operation->sms, allowed_sms(device.all, stream), device.reserved, &stream->held);
+}
+
 void Clock::hand_out_sms(Device& device, double time) {
+  if (device.told_apart) {
+    hand_out_numbered(device, time);
+    return;
+  }
   while (!device.waiting.empty()) {
     Operation* operation = device.waiting.begin()->operation;
-    if (operation->sms > device.free_sms) return;
+    if (!take_sms(device, operation)) return;
     device.waiting.erase(device.waiting.begin());
-    device.free_sms -= operation->sms;
-    if (operation->waves_done == 0) operation->start_us = time;
-    push(operation, time + operation->duration_us / operation->waves, false);
+    begin_wave(operation, time);
   }
+}
+
+void Clock::hand_out_numbered(Device& device, double time) {
+  for (auto waiting = device.waiting.begin(); waiting != device.waiting.end();) {
+    Operation* operation = waiting->operation;
+    if (take_numbered(device, operation)) {
+      waiting = device.waiting.erase(waiting);
+      begin_wave(operation, time);
+      continue;
+    }
+    device.reserved.add(allowed_sms(device.all, operation->stream));
+    if (device.free.within(device.reserved)) break;
+    ++waiting;
+  }
+  device.reserved.clear();
+}
+
+void Clock::tell_sms_apart(int ordinal) {
+  Device& device = devices_[ordinal];
+  if (device.told_apart) return;
+  device.told_apart = true;
+  device.all = device.free = SmMask::first(device.sm_count);
+  device.reserved = SmMask(device.sm_count);
+  std::vector<Happening> running;
+  for (const Happening& one : heap_) {
+    const Operation* operation = one.operation;
+    if (!one.start && uses_sms(operation->kind) && operation->stream->device == ordinal)
+      running.push_back(one);
+  }
+  std::sort(running.begin(), running.end(),
+            [](const Happening& a, const Happening& b) { return a.sequence < b.sequence; });
+  for (const Happening& one : running) take_numbered(device, one.operation);
 }
 
 // Reserves an engine and the links from the first moment at which all are free. Of the engines that are free
@@ -179,7 +222,7 @@ void Clock::occupy_links(Operation* operation, double time) {
 void Clock::ended(Operation* operation, double time) {
   if (uses_sms(operation->kind)) {
     Device& device = devices_[operation->stream->device];
-    device.free_sms += operation->sms;
+    give_sms(device, operation);
     if (++operation->waves_done < operation->waves) {
       occupy_sms(operation, time);
       return;

@@ -2,9 +2,11 @@
 //
 // An operation is ready when the one before it on its stream has ended, the records that it waits for have
 // ended, and the host has submitted it. A kernel then takes `sms` free SMs of its device, first come first
-// served, higher stream priority first; with `waves` it gives them up between equal parts. A copy takes a
-// copy engine of its stream's device and its links, all for its whole duration, first come first served.
-// Records, waits and frees take no time; a host function occupies its stream only.
+// served, higher stream priority first; with `waves` it gives them up between equal parts. On a stream of a
+// green context it takes them out of that context's SMs. A kernel that waits reserves all SMs that it could
+// run on, so that later ones start before it only on others. A copy takes a copy engine of its stream's
+// device and its links, all for its whole duration, first come first served. Records, waits and frees take no
+// time; a host function occupies its stream only.
 //
 // Events are handled in the order (time, ends before starts, sequence number), and never past the moment up
 // to which the host has submitted everything, so the timeline depends neither on when it is computed nor on
@@ -36,6 +38,9 @@ class Clock {
   void finish_all();
   // Handles events until at most `count` operations are pending.
   void bound(std::size_t count);
+  // From now on the device's SMs have numbers, and kernels take the lowest free ones. A device without green
+  // contexts only counts them, which is faster.
+  void tell_sms_apart(int device);
 
   std::size_t pending() const { return pending_; }
   double time_us() const { return time_; }  // of the last handled event
@@ -63,7 +68,10 @@ class Clock {
     }
   };
   struct Device {
-    int free_sms = 0;
+    int sm_count = 0;
+    int free_sms = 0;  // as long as they are only counted
+    bool told_apart = false;
+    SmMask all, free, reserved;  // afterwards; reserved: by kernels that wait, while SMs are handed out
     std::set<Waiting> waiting;
     std::vector<double> engines_free_us;
   };
@@ -75,7 +83,26 @@ class Clock {
   void ready(Operation* operation, double time);
   void ended(Operation* operation, double time);
   void occupy_sms(Operation* operation, double time);
+  void begin_wave(Operation* operation, double time) {
+    if (operation->waves_done == 0) operation->start_us = time;
+    push(operation, time + operation->duration_us / operation->waves, false);
+  }
+  static bool take_sms(Device& device, Operation* operation) {
+    if (device.told_apart) return take_numbered(device, operation);
+    if (operation->sms > device.free_sms) return false;
+    device.free_sms -= operation->sms;
+    return true;
+  }
+  static void give_sms(Device& device, const Operation* operation) {
+    if (device.told_apart) {
+      device.free.add(operation->stream->held);
+    } else {
+      device.free_sms += operation->sms;
+    }
+  }
+  static bool take_numbered(Device& device, Operation* operation);
   void hand_out_sms(Device& device, double time);
+  void hand_out_numbered(Device& device, double time);
   void occupy_links(Operation* operation, double time);
   void complete(Operation* operation, double start, double end);
 

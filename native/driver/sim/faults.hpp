@@ -2,7 +2,8 @@
 //
 // What counts as an operation of a kind: `allocation` each allocate_* call; `copy` each copy and fill;
 // `launch` each host_work and end_body; `event` each create_event, record_event and wait_event;
-// `host_function` each host_function. Only calls with valid arguments count.
+// `host_function` each host_function; `green_context` each create_green_context. Only calls with valid
+// arguments count.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,21 @@ std::atomic<std::uint64_t> machine_count{0};
 // The calling thread's current context on each machine.
 thread_local std::unordered_map<std::uint64_t, ContextHandle> current_contexts;
 
+std::string check_partitions(const DeviceSpec& device) {
+  if (device.min_partition < 0 || device.min_partition > device.sm_count || device.alignment < 0) {
+    return "min_partition is 0 to sm_count, alignment not negative";
+  }
+  if (device.aligned_sms < 0 || device.aligned_sms > device.sm_count ||
+      device.aligned_sms % std::max(1, device.alignment) != 0) {
+    return "aligned_sms is a multiple of alignment, at most sm_count: got " +
+           std::to_string(device.aligned_sms);
+  }
+  if (device.resplit_loss < 0 || device.resplit_loss > device.alignment) {
+    return "resplit_loss is 0 to alignment: got " + std::to_string(device.resplit_loss);
+  }
+  return "";
+}
+
 std::string check_spec(const MachineSpec& spec) {
   if (spec.devices.empty()) return "a machine needs at least one device: got none";
   const int count = static_cast<int>(spec.devices.size());
@@ -24,6 +39,7 @@ std::string check_spec(const MachineSpec& spec) {
     if (device.sm_count < 1) return at + " needs at least one SM: got " + std::to_string(device.sm_count);
     if (!(device.bandwidth > 0)) return at + " needs a positive bandwidth";
     if (device.copy_engines < 1) return at + " needs at least one copy engine";
+    if (std::string wrong = check_partitions(device); !wrong.empty()) return at + ": " + wrong;
   }
   std::vector<int> to_host(count, 0);
   std::vector<int> from_host(count, 0);
@@ -63,7 +79,7 @@ Machine::Machine(const MachineSpec& spec, const Options& options)
       lost_(spec.devices.size()),
       peer_access_(spec.devices.size() * spec.devices.size(), false) {
   const int count = static_cast<int>(spec_.devices.size());
-  for (int device = 0; device < count; ++device) contexts_.push_back({device, 0});
+  for (int device = 0; device < count; ++device) contexts_.push_back(Context{device});
   link_of_.assign((count + 1) * (count + 1), -1);
   for (std::size_t i = 0; i < spec_.links.size(); ++i) {
     const LinkSpec& link = spec_.links[i];
@@ -96,6 +112,9 @@ Status Machine::find_device(const char* call, int device) const {
 Status Machine::find_context(const char* call, ContextHandle context, Context** out) {
   if (context == 0 || context > contexts_.size()) {
     return fail(Code::invalid_value, call, "no such context: " + std::to_string(context));
+  }
+  if (contexts_[context - 1].destroyed) {
+    return fail(Code::invalid_value, call, "context " + std::to_string(context) + " was destroyed");
   }
   *out = &contexts_[context - 1];
   return {};

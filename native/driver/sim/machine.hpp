@@ -5,8 +5,9 @@
 // host function, so that other threads can go on submitting meanwhile.
 //
 // The member functions are spread by subject: machine.cpp (devices, contexts), machine_control.cpp (what only
-// a simulation can do, submitting), machine_streams.cpp, machine_events.cpp, machine_memory.cpp (also copies,
-// fills), machine_work.cpp (host functions, work, bodies), executor.cpp (making effects).
+// a simulation can do, submitting), machine_partitions.cpp (SMs, green contexts), machine_streams.cpp,
+// machine_events.cpp, machine_memory.cpp (also copies, fills), machine_work.cpp (host functions, work,
+// bodies), executor.cpp (making effects).
 #pragma once
 
 #include <algorithm>
@@ -26,6 +27,7 @@
 #include "operation.hpp"
 #include "races.hpp"
 #include "sim_driver.hpp"
+#include "sm_sets.hpp"
 
 namespace stf_places::sim {
 
@@ -51,6 +53,16 @@ class Machine final : public SimDriver {
   Status current_context(ContextHandle* out) override;
   Status set_current_context(ContextHandle context) override;
   Status context_device(ContextHandle context, int* out) override;
+
+  Status device_sms(int device, SmResource* out) override;
+  Status context_sms(ContextHandle context, SmResource* out) override;
+  Status split_sms(const SmResource& whole, int sm_count, int groups, bool fine, std::vector<SmResource>* out,
+                   SmResource* left) override;
+  Status split_sms_unequally(const SmResource& whole, std::span<const SmGroup> groups,
+                             std::vector<SmResource>* out, SmResource* left) override;
+  Status create_green_context(int device, std::span<const SmResource> sms, const WorkQueues* queues,
+                              ContextHandle* out) override;
+  Status destroy_green_context(ContextHandle context) override;
 
   Status create_stream(ContextHandle context, int priority, StreamHandle* out) override;
   Status destroy_stream(StreamHandle stream) override;
@@ -98,12 +110,17 @@ class Machine final : public SimDriver {
   std::size_t live_allocations() const override;
   std::uint64_t operations() const override;
   Status drain() override;
+  std::vector<int> sm_ids(ContextHandle context) const override;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
   struct Context {
     int device = 0;
     StreamHandle default_stream = 0;  // made when it is first used
+    int open_streams = 0;             // the default stream not counted
+    bool destroyed = false;
+    std::shared_ptr<const SmSet> sms;         // null: a primary context
+    std::shared_ptr<const SmMask> partition;  // the same SMs
   };
   struct EventSlot {
     std::uint32_t generation = 0;
@@ -124,7 +141,20 @@ class Machine final : public SimDriver {
   Status find_event(const char* call, EventHandle handle, Event** out);
   Stream* stream_at(StreamHandle handle) const;
   Stream* make_stream(ContextHandle context, int priority);
+  void close(Stream* stream);
   void reap_streams();
+
+  // -- SMs (machine_partitions.cpp) --
+  Status needs_version(const char* call, int version, const char* what) const;
+  Status needs_green_contexts(const char* call) const;
+  Status find_sms(const char* call, const SmResource& resource, const SmSet** out) const;
+  // The same for one that can be split.
+  Status find_whole(const char* call, const SmResource& whole, const SmSet** out) const;
+  std::vector<int> all_sms(int device) const;
+  SmResource resource_of(std::shared_ptr<const SmSet> set) const;
+  SmResource resource_of(int device, SmSet::Origin origin, std::vector<int> ids) const;
+  void hand_over(const SmSet& whole, SmSplit&& split, std::vector<SmResource>* out, SmResource* left) const;
+  Status join_sms(const char* call, int device, std::span<const SmResource> sms, std::vector<int>* out) const;
 
   // -- Submitting --
   Operation* take(OperationKind kind, Stream* stream) { return pool_.take(kind, stream); }

@@ -14,11 +14,12 @@ struct DeviceSpec {
   int sm_count = 0;
   int compute_major = 0;
   int compute_minor = 0;
-  int min_partition = 0;       // SMs
-  int alignment = 0;           // SMs
-  int coscheduling_limit = 0;  // SMs that the alignment keeps together
-  std::size_t memory = 0;      // bytes
-  double bandwidth = 0;        // GB/s, read and write each at this rate
+  int min_partition = 0;   // SMs
+  int alignment = 0;       // SMs
+  int aligned_sms = 0;     // SMs in whole groups of `alignment`, the lowest ids; 0: all such groups
+  int resplit_loss = 0;    // SMs that each group loses when a context's SMs are split without a rest
+  std::size_t memory = 0;  // bytes
+  double bandwidth = 0;    // GB/s, read and write each at this rate
   int copy_engines = 1;
 };
 
@@ -41,6 +42,7 @@ struct CallCosts {
   double allocate = 0;
   double synchronize = 0;
   double query = 0;
+  double green_context = 0;  // create one
 };
 
 struct MachineSpec {

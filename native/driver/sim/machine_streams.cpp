@@ -31,13 +31,14 @@ Status Machine::find_open_stream(const char* call, StreamHandle handle, Stream**
       return fail(Code::invalid_value, call,
                   "stream 0 is the default stream of the current context: none is current");
     }
-    StreamHandle& stream = contexts_[context - 1].default_stream;
-    if (stream == 0) {
+    Context* found = nullptr;
+    if (Status status = find_context(call, context, &found); !status) return status;
+    if (found->default_stream == 0) {
       Stream* made = make_stream(context, 0);
       made->is_default = true;
-      stream = made->handle;
+      found->default_stream = made->handle;
     }
-    handle = stream;
+    handle = found->default_stream;
   }
   Stream* stream = stream_at(handle);
   if (stream == nullptr || stream->closed) {
@@ -61,11 +62,20 @@ Stream* Machine::make_stream(ContextHandle context, int priority) {
   auto stream = std::make_unique<Stream>();
   stream->handle = first_stream + streams_.size();
   stream->context = context;
-  stream->device = contexts_[context - 1].device;
+  const Context& owner = contexts_[context - 1];
+  stream->device = owner.device;
+  stream->partition = owner.partition;
+  stream->sm_count =
+      owner.sms != nullptr ? static_cast<int>(owner.sms->ids.size()) : spec_.devices[owner.device].sm_count;
   stream->priority = priority;
   stream->slot = races_.take_slot();
   streams_.push_back(std::move(stream));
   return streams_.back().get();
+}
+
+void Machine::close(Stream* stream) {
+  stream->closed = true;
+  if (stream->idle()) pool_.idle_streams().push_back(stream);
 }
 
 void Machine::reap_streams() {
@@ -86,6 +96,7 @@ Status Machine::create_stream(ContextHandle context, int priority, StreamHandle*
   reap_streams();
   // What an H200 has: 0 down to -5.
   *out = make_stream(context, std::clamp(priority, -5, 0))->handle;
+  ++found->open_streams;
   return {};
 }
 
@@ -96,8 +107,8 @@ Status Machine::destroy_stream(StreamHandle handle) {
   Stream* stream = nullptr;
   if (Status status = find_open_stream(call, handle, &stream); !status) return status;
   if (stream->is_default) return fail(Code::invalid_value, call, "a default stream cannot be destroyed");
-  stream->closed = true;
-  if (stream->idle()) pool_.idle_streams().push_back(stream);
+  --contexts_[stream->context - 1].open_streams;
+  close(stream);
   reap_streams();
   return {};
 }

@@ -45,11 +45,12 @@ Status Machine::launch(const KernelLaunch&, StreamHandle, const Work& work) {
 // ---- Work on the SMs ----
 
 Status Machine::check_width(const char* call, const Stream* stream, const Work& work) const {
-  const int sm_count = spec_.devices[stream->device].sm_count;
-  if (work.sms < 0 || work.sms > sm_count) {
+  if (work.sms < 0 || work.sms > stream->sm_count) {
+    const std::string partition =
+        stream->partition != nullptr ? "green context " + std::to_string(stream->context) + " on " : "";
     return fail(Code::invalid_value, call,
-                "task '" + std::string(work.symbol) + "' can use 1 to " + std::to_string(sm_count) +
-                    " SMs of device " + std::to_string(stream->device) + " (0: all): got " +
+                "task '" + std::string(work.symbol) + "' can use 1 to " + std::to_string(stream->sm_count) +
+                    " SMs of " + partition + "device " + std::to_string(stream->device) + " (0: all): got " +
                     std::to_string(work.sms),
                 stream->device);
   }
@@ -94,7 +95,7 @@ Status Machine::check_accesses(const char* call, const Stream* stream, const Wor
 void Machine::time_work(Operation* operation, const Work& work, std::size_t nbytes) const {
   const DeviceSpec& device = spec_.devices[operation->stream->device];
   operation->nbytes = nbytes;
-  operation->sms = work.sms == 0 ? device.sm_count : work.sms;
+  operation->sms = work.sms == 0 ? operation->stream->sm_count : work.sms;
   operation->waves = work.waves;
   if (work.cost_us >= 0) {
     operation->duration_us = work.cost_us;

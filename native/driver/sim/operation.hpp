@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../driver.hpp"
+#include "sm_mask.hpp"
 #include "vector_clock.hpp"
 
 namespace stf_places::sim {
@@ -124,6 +125,7 @@ struct Stream {
   ContextHandle context = 0;
   int device = 0;
   int priority = 0;
+  int sm_count = 0;  // that its kernels can use
   bool is_default = false;
   bool closed = false;          // destroyed by the caller; kept until its work is done
   std::uint64_t submitted = 0;  // sequence number of its last operation
@@ -141,6 +143,9 @@ struct Stream {
   unsigned slot = 0;  // its component in vector clocks
   VectorClock clock;
   std::uint64_t host_version = 0;  // of the host's clock when it was last joined
+
+  std::shared_ptr<const SmMask> partition;  // the SMs that its kernels can use; null: any of the device's
+  SmMask held;  // by its running wave, once SMs are told apart (Clock::tell_sms_apart)
 
   bool idle() const { return effected == submitted && timed == submitted; }
 };

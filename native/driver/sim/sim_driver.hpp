@@ -34,7 +34,7 @@ struct TimelineEntry {
   int sms = 0;
 };
 
-enum class FaultKind : int { allocation, copy, launch, event, host_function };
+enum class FaultKind : int { allocation, copy, launch, event, host_function, green_context };
 
 class SimDriver : public Driver {
  public:
@@ -43,7 +43,8 @@ class SimDriver : public Driver {
   virtual double now_us() const = 0;       // the host's virtual time
   virtual void advance_us(double us) = 0;  // the host computes for that long
   // The nth (from 1, counted from now) operation of that kind fails with `code`; reported at the call for
-  // allocations and events, at the next wait on its stream for the others. device_lost is sticky.
+  // allocations, events and green contexts, at the next wait on its stream for the others. device_lost is
+  // sticky.
   virtual void order_fault(FaultKind kind, std::uint64_t nth, Code code) = 0;
   virtual std::vector<std::string> conflicts() const = 0;  // reports found so far, oldest first
   virtual void record_timeline(bool on) = 0;
@@ -52,6 +53,9 @@ class SimDriver : public Driver {
   virtual std::size_t live_allocations() const = 0;         // all kinds, whole machine
   virtual std::uint64_t operations() const = 0;             // submitted so far
   virtual Status drain() = 0;                               // run everything that is pending
+  // The SMs that kernels on this context's streams can run on, ascending; empty when there is no such
+  // context.
+  virtual std::vector<int> sm_ids(ContextHandle context) const = 0;
 };
 
 Status make_sim_driver(const MachineSpec& spec, const Options& options, std::shared_ptr<SimDriver>* out);

@@ -11,11 +11,13 @@ enum {
   OUT_OF_MEMORY = 2,
   INVALID_CONTEXT = 201,
   INVALID_HANDLE = 400,
+  CONTEXT_IS_DESTROYED = 709,
 };
 
 typedef struct Context {
   int device;
   int retained;
+  struct Green* green; /* that it stands for, or null for a primary context */
 } Context;
 typedef struct Stream {
   Context* context;
@@ -28,6 +30,7 @@ typedef struct Entry {
   void* function;
 } Entry;
 extern const Entry memory_entries[]; /* up to the one without a name */
+extern const Entry green_entries[];
 
 static const size_t device_memory = (size_t)1 << 30;
 
@@ -37,7 +40,10 @@ int listed(const char* variable, const char* name, int* value);
 void log_line(const char* format, const char* name, int version);
 
 Context* current(void); /* of this thread, or null */
+Context* primary_of(int device);
 Result check_stream(Stream* stream);
+Stream* new_stream(Context* context);
+int is_destroyed(const Context* context);
 
 #define ENTER(name)                                    \
   do {                                                 \

@@ -10,7 +10,7 @@
  *   FAKE_FAIL=cuStreamQuery=700,...    calls that fail with this code
  *   FAKE_NO_PEERS=1                    no device reaches another
  *   FAKE_LOG=path                      a line "name version" for each entry point asked for,
- *                                      "!name" for each call
+ *                                      "!name" for each call, "!green ..." for what becomes of green contexts
  */
 #include <stdio.h>
 #include <string.h>
@@ -53,6 +53,7 @@ void log_line(const char* format, const char* name, int version) {
 }
 
 Context* current(void) { return depth > 0 ? stack[depth - 1] : NULL; }
+Context* primary_of(int device) { return &contexts[device]; }
 
 static Result init(unsigned flags) {
   ENTER("cuInit");
@@ -67,10 +68,17 @@ static Result error_name(int code, const char** out) {
   static const struct {
     int code;
     const char* name;
-  } names[] = {{1, "CUDA_ERROR_INVALID_VALUE"},     {2, "CUDA_ERROR_OUT_OF_MEMORY"},
-               {100, "CUDA_ERROR_NO_DEVICE"},       {201, "CUDA_ERROR_INVALID_CONTEXT"},
-               {400, "CUDA_ERROR_INVALID_HANDLE"},  {600, "CUDA_ERROR_NOT_READY"},
-               {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {801, "CUDA_ERROR_NOT_SUPPORTED"}};
+  } names[] = {{1, "CUDA_ERROR_INVALID_VALUE"},
+               {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+               {100, "CUDA_ERROR_NO_DEVICE"},
+               {201, "CUDA_ERROR_INVALID_CONTEXT"},
+               {400, "CUDA_ERROR_INVALID_HANDLE"},
+               {600, "CUDA_ERROR_NOT_READY"},
+               {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+               {801, "CUDA_ERROR_NOT_SUPPORTED"},
+               {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED"},
+               {914, "CUDA_ERROR_INVALID_RESOURCE_TYPE"},
+               {915, "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"}};
   *out = NULL;
   for (size_t i = 0; i < sizeof names / sizeof names[0]; ++i)
     if (names[i].code == code) *out = names[i].name;
@@ -166,6 +174,7 @@ static Result ctx_set(Context* context) {
 }
 static Result ctx_push(Context* context) {
   ENTER("cuCtxPushCurrent");
+  if (context->green != NULL) log_line("!%s\n", "green context made current", 0);
   stack[depth++] = context;
   return OK;
 }
@@ -202,15 +211,21 @@ static Result ctx_enable_peer(Context* peer, unsigned flags) {
 static int is_default(Stream* stream) { return (uintptr_t)stream <= 2; }
 Result check_stream(Stream* stream) {
   if (current() == NULL) return INVALID_CONTEXT;
-  return is_default(stream) || stream->alive ? OK : INVALID_HANDLE;
+  if (is_default(stream)) return OK;
+  if (is_destroyed(stream->context)) return CONTEXT_IS_DESTROYED;
+  return stream->alive ? OK : INVALID_HANDLE;
+}
+Stream* new_stream(Context* context) {
+  Stream* made = (Stream*)calloc(1, sizeof(Stream));
+  made->context = context;
+  made->alive = 1;
+  return made;
 }
 static Result stream_create(Stream** out, unsigned flags, int priority) {
   ENTER("cuStreamCreateWithPriority");
   NEEDS_CONTEXT;
   if (flags != 1 || priority > 0 || priority < -5) return INVALID_VALUE;
-  *out = (Stream*)calloc(1, sizeof(Stream));
-  (*out)->context = current();
-  (*out)->alive = 1;
+  *out = new_stream(current());
   return OK;
 }
 static Result stream_destroy(Stream* stream) {
@@ -243,6 +258,7 @@ static Result stream_wait(Stream* stream, void* event, unsigned flags) {
   return OK;
 }
 typedef struct Event {
+  Context* context;
   unsigned flags;
   int recorded;
 } Event;
@@ -251,6 +267,7 @@ static Result event_create(Event** out, unsigned flags) {
   NEEDS_CONTEXT;
   *out = (Event*)calloc(1, sizeof(Event));
   (*out)->flags = flags;
+  (*out)->context = current();
   return OK;
 }
 static Result event_destroy(Event* event) {
@@ -261,13 +278,13 @@ static Result event_destroy(Event* event) {
 static Result event_record(Event* event, Stream* stream) {
   ENTER("cuEventRecord");
   NEEDS_STREAM(stream);
+  if (is_destroyed(event->context)) return CONTEXT_IS_DESTROYED;
   event->recorded = 1;
   return OK;
 }
 static Result event_query(Event* event) {
   ENTER("cuEventQuery");
-  (void)event;
-  return OK;
+  return is_destroyed(event->context) ? CONTEXT_IS_DESTROYED : OK;
 }
 static Result event_elapsed(float* out, Event* from, Event* to) {
   ENTER("cuEventElapsedTime");
@@ -324,6 +341,7 @@ Result cuGetProcAddress_v2(const char* name, void** out, int version, uint64_t f
   if (flags != 0) return INVALID_VALUE;
   const Entry* entry = find(entries, name);
   if (entry == NULL) entry = find(memory_entries, name);
+  if (entry == NULL) entry = find(green_entries, name);
   if (entry == NULL || listed("FAKE_WITHOUT", name, NULL)) return OK;
   *found = version == entry->since && version <= number("FAKE_VERSION", 13000) ? 0 : 2;
   if (*found == 0) *out = entry->function;
