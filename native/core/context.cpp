@@ -4,6 +4,7 @@
 
 #include "core/coherence.hpp"
 #include "core/entry.hpp"
+#include "core/place_contexts.hpp"
 #include "core/tasks.hpp"
 
 namespace stf_places {
@@ -91,8 +92,9 @@ Stream* Context::open_stream(PlaceStreams& group, int index) {
   if (slot != nullptr) return slot;
   const StreamHandle handle = pool_->get(group.place, !group.transfer, group.priority, index);
   const int device = std::max(group.place.device, 0);
-  const ContextHandle context =
-      group.place.kind == ExecPlace::Kind::context ? group.place.context : runtime_->primary(device);
+  // Events on a green context's streams are its device's; those of other owners' contexts are their own.
+  const bool foreign = group.place.owner && !group.place.owner->ours();
+  const ContextHandle context = foreign ? group.place.context : runtime_->primary(device);
   auto stream = std::make_unique<Stream>(runtime_->driver(), events_of(context), points_, statistics_, handle,
                                          static_cast<int>(streams_.size()), device, context);
   stream->group = &group;

@@ -1,5 +1,7 @@
 #include "core/places.hpp"
 
+#include "core/place_contexts.hpp"
+
 namespace stf_places {
 
 Location DataPlace::location() const {
@@ -26,6 +28,15 @@ std::string to_string(const DataPlace& place) {
   }
 }
 
+namespace {
+std::string describe_context(const ExecPlace& place) {
+  const int sm_count = place.owner ? place.owner->sm_count() : 0;
+  const std::string size = sm_count > 0 ? std::to_string(sm_count) + " SMs, " : "";
+  return "context(" + size + "device " + std::to_string(place.device) + ", " + std::to_string(place.context) +
+         ")";
+}
+}  // namespace
+
 std::string to_string(const ExecPlace& place) {
   switch (place.kind) {
     case ExecPlace::Kind::host:
@@ -33,13 +44,36 @@ std::string to_string(const ExecPlace& place) {
     case ExecPlace::Kind::device:
       return "device(" + std::to_string(place.device) + ")";
     case ExecPlace::Kind::context:
-      return "context(" + std::to_string(place.context) + ", device " + std::to_string(place.device) + ")";
+      return describe_context(place);
     case ExecPlace::Kind::grid: {
       const std::size_t count = place.places ? place.places->size() : 0;
       return "grid of " + std::to_string(count) + " places";
     }
     default:
       return "current_device()";
+  }
+}
+
+ExecPlace place_on(std::shared_ptr<PlaceContext> owner) {
+  ExecPlace place;
+  place.kind = ExecPlace::Kind::context;
+  place.device = owner->device();
+  place.context = owner->handle();
+  place.generation = owner->generation();
+  place.owner = std::move(owner);
+  return place;
+}
+
+void require_usable(const ExecPlace& place, const Driver& driver) {
+  if (!place.owner) return;
+  if (&place.owner->driver() != &driver) {
+    throw Error(
+        ErrorKind::wrong_context,
+        to_string(place) + " belongs to a machine that was in use earlier: make it again on this one");
+  }
+  if (place.owner->generation() != place.generation) {
+    throw Error(ErrorKind::partition,
+                to_string(place) + " was replaced by repartition(): use the places that it returned");
   }
 }
 

@@ -11,6 +11,8 @@
 
 namespace stf_places {
 
+class PlaceContext;
+
 struct DataPlace {
   enum class Kind : std::uint8_t { affine, host, managed, device };
   Kind kind = Kind::affine;
@@ -28,16 +30,26 @@ struct ExecPlace {
   Kind kind = Kind::current;
   int device = -1;
   ContextHandle context = 0;                             // kind context: the backing context
+  std::shared_ptr<PlaceContext> owner;                   // keeps it
+  unsigned generation = 0;                               // of the owner when the place was made
   std::shared_ptr<const std::vector<ExecPlace>> places;  // kind grid, in C order
 
   bool operator==(const ExecPlace& other) const {
     return kind == other.kind && device == other.device && context == other.context &&
+           generation == other.generation &&
            (places == other.places || (places && other.places && *places == *other.places));
   }
 };
 
 std::string to_string(const DataPlace& place);
 std::string to_string(const ExecPlace& place);
+
+// The place of a context. The owner is kept alive by the value.
+ExecPlace place_on(std::shared_ptr<PlaceContext> owner);
+
+// Throws Error(partition) for a place that was replaced by another split, Error(wrong_context) for one of
+// another machine. Whole devices and the host always pass.
+void require_usable(const ExecPlace& place, const Driver& driver);
 
 // The data place of a place's own memory. A grid has none: the caller gives one.
 DataPlace affine_of(const ExecPlace& place);

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "core/partitions.hpp"
+
 namespace stf_places {
 
 namespace {
@@ -16,7 +18,8 @@ Runtime::Runtime(std::shared_ptr<Driver> driver, RuntimeSettings settings)
     : driver_(std::move(driver)),
       settings_(settings),
       simulated_(driver_->simulated()),
-      devices_(static_cast<std::size_t>(count_devices(*driver_))) {
+      devices_(static_cast<std::size_t>(count_devices(*driver_))),
+      partitions_(std::make_unique<Partitions>(driver_)) {
   for (Device& device : devices_) {
     device.peer = std::vector<std::atomic<signed char>>(devices_.size());
     for (auto& known : device.peer) known.store(-1, std::memory_order_relaxed);

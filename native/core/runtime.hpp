@@ -13,6 +13,8 @@
 
 namespace stf_places {
 
+class Partitions;
+
 struct RuntimeSettings {
   bool sync_each_task = false;  // STF_PLACES_SYNC=1: wait after each task, to name the culprit of a fault
   bool check_streams = false;   // STF_PLACES_CHECK=1: ask the default streams at each task's end
@@ -37,6 +39,9 @@ class Runtime {
   // Whether copies between two devices go directly; access is enabled at the first call. Throws on failure.
   bool peers(int a, int b);
 
+  // The SM partitions of this machine.
+  Partitions& partitions() { return *partitions_; }
+
   // Pinned memory that work on `stream` may still use: freed at a later call, once the event has completed.
   void retire_host_memory(EventHandle event, std::vector<Address> blocks);
 
@@ -56,6 +61,7 @@ class Runtime {
   std::vector<Device> devices_;
   std::mutex retired_mutex_;
   std::vector<Retired> retired_;
+  std::unique_ptr<Partitions> partitions_;
 };
 
 }  // namespace stf_places

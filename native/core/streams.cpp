@@ -2,12 +2,18 @@
 
 #include <algorithm>
 
+#include "core/place_contexts.hpp"
+
 namespace stf_places {
 
 StreamPool::~StreamPool() {
   for (auto& [key, entry] : entries_) {
     for (StreamHandle handle : entry.handles) {
-      if (handle != 0) runtime_->driver().destroy_stream(handle).ignore();
+      if (handle == 0) continue;
+      if (entry.owner)
+        entry.owner->close_stream(handle);
+      else
+        runtime_->driver().destroy_stream(handle).ignore();
     }
   }
 }
@@ -18,6 +24,7 @@ int StreamPool::size(const ExecPlace& place, bool for_computation) {
 }
 
 StreamHandle StreamPool::get(const ExecPlace& place, bool for_computation, int priority, int index) {
+  require_usable(place, runtime_->driver());
   const int device = std::max(place.device, 0);  // the host's streams belong to the first device
   const ContextHandle context =
       place.kind == ExecPlace::Kind::context ? place.context : runtime_->primary(device);
@@ -25,6 +32,10 @@ StreamHandle StreamPool::get(const ExecPlace& place, bool for_computation, int p
   Entry& entry = entries_[{static_cast<int>(place.kind), device, place.context, for_computation, priority}];
   if (entry.handles.empty()) entry.handles.resize(static_cast<std::size_t>(size(place, for_computation)), 0);
   StreamHandle& handle = entry.handles.at(static_cast<std::size_t>(index));
+  if (handle == 0 && place.owner) {
+    handle = place.owner->open_stream(-priority);
+    entry.owner = place.owner;
+  }
   if (handle == 0) runtime_->driver().create_stream(context, -priority, &handle).check();
   return handle;
 }

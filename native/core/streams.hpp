@@ -35,6 +35,7 @@ class StreamPool {
  private:
   using Key = std::tuple<int, int, ContextHandle, bool, int>;
   struct Entry {
+    std::shared_ptr<PlaceContext> owner;  // of the streams, where the place has one
     std::vector<StreamHandle> handles;
     unsigned turn = 0;
   };

@@ -33,6 +33,7 @@ class Task {
   std::string symbol;
   double cost_us = -1;  // hint; negative: none
   int sms = 0;          // hint for the simulated machine; 0: the whole place
+  int waves = 1;        // likewise: rounds between which more urgent work can take the SMs
   int priority = 0;     // higher is more urgent
 
   State state() const { return state_; }
@@ -55,9 +56,8 @@ class Task {
   SmallVector<Stream*, 2> streams_;     // one a place of the grid; the first is the join stream
   SmallVector<Dependency*, 4> unique_;  // one a data, modes merged
   ContextHandle restore_ = 0;           // context to make current again at the end
-  bool changed_context_ = false;
-  std::uint64_t range_ = 0;  // profiler range
-  int runs_ = 0;             // pieces of host work enqueued
+  std::uint64_t range_ = 0;             // profiler range
+  int runs_ = 0;                        // pieces of host work enqueued
   std::size_t trace_ = ~std::size_t{0};
 };
 

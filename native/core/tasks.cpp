@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "core/coherence.hpp"
+#include "core/place_contexts.hpp"
 #include "core/ranges.hpp"
 
 namespace stf_places {
@@ -28,10 +29,29 @@ void Tasks::resolve_place(Task& task, ContextHandle current) {
       if (place.kind == ExecPlace::Kind::host || place.kind == ExecPlace::Kind::grid) {
         throw Error(ErrorKind::value, "a grid task runs on devices and partitions: got " + to_string(place));
       }
+      require_usable(place, runtime.driver());
       runtime.check_device(place.device);
     }
   } else if (task.place.kind != ExecPlace::Kind::host) {
+    require_usable(task.place, runtime.driver());
     runtime.check_device(task.place.device);
+  }
+}
+
+// What a repartition of the places looks at.
+void Tasks::enter_places(const Task& task) {
+  if (task.place.owner) task.place.owner->enter();
+  if (task.place.kind != ExecPlace::Kind::grid || !task.place.places) return;
+  for (const ExecPlace& place : *task.place.places) {
+    if (place.owner) place.owner->enter();
+  }
+}
+
+void Tasks::leave_places(const Task& task) {
+  if (task.place.owner) task.place.owner->leave();
+  if (task.place.kind != ExecPlace::Kind::grid || !task.place.places) return;
+  for (const ExecPlace& place : *task.place.places) {
+    if (place.owner) place.owner->leave();
   }
 }
 
@@ -218,21 +238,20 @@ void Tasks::replace_points(Task& task, const PointRef& point) {
 // ---- Opening ---------------------------------------------------------------------------------------------
 
 void Tasks::make_current(Task& task, ContextHandle current) {
-  task.changed_context_ = false;
   if (task.resolved_.kind == ExecPlace::Kind::host) return;
   const ExecPlace& first =
       task.resolved_.kind == ExecPlace::Kind::grid ? task.resolved_.places->front() : task.resolved_;
   const ContextHandle primary = context_.runtime().primary(first.device);
   if (primary == current) return;
   context_.runtime().driver().set_current_context(primary).check();
-  task.restore_ = current;
-  task.changed_context_ = true;
 }
 
+// Also what the body made current and left so.
 void Tasks::restore_current(Task& task) {
-  if (!task.changed_context_) return;
-  task.changed_context_ = false;
-  context_.runtime().driver().set_current_context(task.restore_).check();
+  Driver& driver = context_.runtime().driver();
+  ContextHandle current = 0;
+  driver.current_context(&current).check();
+  if (current != task.restore_) driver.set_current_context(task.restore_).check();
 }
 
 // One event on the join stream lets the other places begin: N waits for N places.
@@ -291,12 +310,14 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
   task.number_ = ++context_.task_number_;
   ContextHandle current = 0;
   context_.runtime().driver().current_context(&current).check();
-  resolve_place(task, current);
-  merge(task);
-  for (const Dependency* access : task.unique_) check(task, *access);
-  make_current(task, current);
+  task.restore_ = current;
+  enter_places(task);
   bool ordered = false;
   try {
+    resolve_place(task, current);
+    merge(task);
+    for (const Dependency* access : task.unique_) check(task, *access);
+    make_current(task, current);
     choose_streams(task);
     prepare(task);
     const bool pending = order(task, body);
@@ -342,7 +363,7 @@ Status Tasks::describe_body(Task& task) {
   if (task.runs_ != 0) return {};  // the work that it enqueued says it all
   const Accesses touched = accesses(task);
   const std::string label = task.label();
-  Work work{label, task.cost_us, task.sms, 1, {touched.data(), touched.size()}};
+  Work work{label, task.cost_us, task.sms, task.waves, {touched.data(), touched.size()}};
   for (Stream* stream : task.streams_) {
     Status status = context_.runtime().driver().end_body(stream->handle(), work);
     if (!status.ok()) return status;
@@ -359,7 +380,8 @@ void Tasks::run(Task& task, HostFunction function, HostFunction release, void* a
   const Accesses touched = accesses(task);
   const std::string label = task.label();
   // The cost hint is the whole task's: its first piece of work takes it.
-  const Work work{label, task.runs_ == 0 ? task.cost_us : 0, task.sms, 1, {touched.data(), touched.size()}};
+  const Work work{
+      label, task.runs_ == 0 ? task.cost_us : 0, task.sms, task.waves, {touched.data(), touched.size()}};
   ++task.runs_;
   context_.runtime()
       .driver()
@@ -368,6 +390,7 @@ void Tasks::run(Task& task, HostFunction function, HostFunction release, void* a
 }
 
 void Tasks::leave(Task& task) {
+  leave_places(task);
   for (Stream* stream : task.streams_) stream->busy = false;
   unpin(task);
   if (task.range_ != 0) end_range(std::exchange(task.range_, 0));

@@ -23,6 +23,8 @@ class Tasks {
 
  private:
   void resolve_place(Task& task, ContextHandle current);
+  static void enter_places(const Task& task);
+  static void leave_places(const Task& task);
   void merge(Task& task) const;
   void check(const Task& task, const Dependency& access) const;
   void check_reach(const Task& task, const Dependency& access) const;

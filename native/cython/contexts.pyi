@@ -213,6 +213,7 @@ class context:
         cost: float | None = None,
         priority: int = 0,
         sms: int = 0,
+        waves: int = 1,
     ) -> _task:
         """Make a task. It starts when it is entered.
 
@@ -229,13 +230,16 @@ class context:
             Higher is more urgent.
         sms : int
             How many SMs of the place the work fills on a simulated machine, so that others can run beside it; 0: all.
+        waves : int
+            How many rounds of thread blocks the work has on a simulated machine; between two of them more urgent work
+            can take the SMs.
 
         Raises
         ------
         TypeError
             If an argument is neither, or there are two places.
         ValueError
-            If `cost` or `sms` is negative.
+            If `cost` or `sms` is negative, or `waves` below 1.
         ContextClosed
             If the context was finalized.
         """

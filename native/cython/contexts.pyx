@@ -103,9 +103,9 @@ cdef class context:
         self.require_usable()
         return make_token(self.state, None)
 
-    def task(self, *args, symbol=None, cost=None, int priority=0, int sms=0):
+    def task(self, *args, symbol=None, cost=None, int priority=0, int sms=0, int waves=1):
         self.require_usable()
-        return make_task(self.state, args, symbol, cost, priority, sms)
+        return make_task(self.state, args, symbol, cost, priority, sms, waves)
 
     def host_launch(self, *deps, fn, args=None, symbol=None):
         self.require_usable()

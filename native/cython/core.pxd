@@ -51,6 +51,7 @@ cdef extern from "core/task.hpp" namespace "stf_places" nogil:
         string symbol
         double cost_us
         int sms
+        int waves
         int priority
         TaskState state() const
         string label() const

@@ -17,6 +17,7 @@ cdef extern from "driver/status.hpp" namespace "stf_places" nogil:
         read_only
         invalid_device
         conflict
+        partition
         value
         index
         interrupted
@@ -69,6 +70,7 @@ cdef dict FROM_CORE = {
     <int>ErrorKind.poisoned: classes.PoisonedData,
     <int>ErrorKind.read_only: classes.ReadOnlyError,
     <int>ErrorKind.conflict: classes.DataRace,
+    <int>ErrorKind.partition: classes.PartitionError,
     <int>ErrorKind.value: ValueError,
     <int>ErrorKind.index: IndexError,
 }
@@ -78,7 +80,8 @@ cdef dict NAMES = {
     "context_closed": <int>ErrorKind.context_closed, "wrong_context": <int>ErrorKind.wrong_context,
     "task_state": <int>ErrorKind.task_state, "poisoned": <int>ErrorKind.poisoned,
     "read_only": <int>ErrorKind.read_only, "invalid_device": <int>ErrorKind.invalid_device,
-    "conflict": <int>ErrorKind.conflict, "value": <int>ErrorKind.value, "index": <int>ErrorKind.index,
+    "conflict": <int>ErrorKind.conflict, "partition": <int>ErrorKind.partition,
+    "value": <int>ErrorKind.value, "index": <int>ErrorKind.index,
     "interrupted": <int>ErrorKind.interrupted, "bad_alloc": -1, "std_exception": -2,
 }
 

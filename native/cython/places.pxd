@@ -6,6 +6,13 @@ from libcpp.memory cimport shared_ptr
 from stf_places._native.errors cimport raise_stf_error
 from stf_places._native.runtime cimport RuntimeHandle
 
+cdef extern from "core/place_contexts.hpp" namespace "stf_places" nogil:
+    cdef cppclass PlaceContext:
+        uint64_t handle() const
+        int device() const
+        int sm_count() const
+        uint64_t open_stream(int) except +raise_stf_error
+
 cdef extern from "core/places.hpp" namespace "stf_places" nogil:
     cdef enum class DataKind "stf_places::DataPlace::Kind"(uint8_t):
         affine
@@ -26,11 +33,15 @@ cdef extern from "core/places.hpp" namespace "stf_places" nogil:
         ExecKind kind
         int device
         uint64_t context
+        unsigned generation
+        shared_ptr[PlaceContext] owner
         cbool operator==(const ExecPlace&) const
 
 cdef extern from "core/streams.hpp" namespace "stf_places" nogil:
     cdef cppclass StreamPool:
         uint64_t next(const ExecPlace&, cbool) except +raise_stf_error
+
+cdef int ordinal(object dev_id) except -1
 
 cdef class data_place:
     cdef DataPlace value
@@ -39,10 +50,14 @@ cdef class data_place:
     cdef data_place of(DataPlace value)
 
 cdef class exec_place:
+    cdef object __weakref__
     cdef ExecPlace value
     cdef data_place _affine              # None unless set_affine_data_place was called on this object
-    cdef object _backing                 # object of another library that backs the place, kept alive
+    cdef RuntimeHandle machine           # of an adopted context: outlives it
+    cdef object _backing                 # what `backing_context` returns
+    cdef object partition                # SmPartition: the hold on the SMs of a place of green_places(), else None
 
+    cdef exec_place copied(self)
     cdef str text(self)
 
 cdef class exec_place_grid(exec_place):

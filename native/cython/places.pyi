@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType, TracebackType
-from typing import Literal, SupportsIndex, TypeAlias, TypeVar
+from typing import Any, Literal, SupportsIndex, TypeAlias, TypeVar
 
+from stf_places.places.green_contexts import green_ctx_view
 from stf_places.places.streams import CudaStream
 
 _Place = TypeVar("_Place", bound="exec_place")
@@ -50,6 +51,15 @@ class data_place:
     @staticmethod
     def current_device() -> data_place:
         """Return the memory of the device whose context is current on this thread, else of device 0."""
+    @staticmethod
+    def green_ctx(view: green_ctx_view) -> data_place:
+        """Return the memory of a view's device: partitions share it, and the instances of data in it.
+
+        Raises
+        ------
+        TypeError
+            If it is no view of a `green_context_helper`.
+        """
     @property
     def kind(self) -> Literal["host", "device", "managed", "affine"]:
         """What it is."""
@@ -110,11 +120,15 @@ class data_place:
 class exec_place:
     """Say where a task runs. An immutable value: hashable, compared by what it is.
 
-    Made by `device`, `host` and `current_device`. ``with place:`` makes its context current on this thread and
+    Made by `device`, `host`, `current_device`, `green_places`, `from_context`, `green_ctx` and `rest`.
+    ``with place:`` makes its context current on this thread and
     restores what was current before at the block's end, also after an error; blocks nest.
 
     Notes
     -----
+    A place of SMs keeps its green context alive and goes with its last reference; its groups of SMs are then free
+    for others. Work reaches it through its streams: the current context stays the device's.
+
     The affine data place that `set_affine_data_place` sets belongs to the Python object and takes no part in
     comparisons. `repr` reads back; behind a comment sign it says when the machine in use is simulated.
 
@@ -147,6 +161,73 @@ class exec_place:
     @staticmethod
     def current_device() -> exec_place:
         """Return the device whose context is current on this thread, else device 0."""
+    @staticmethod
+    def from_context(ctx: object, dev_id: SupportsIndex = -1) -> exec_place:
+        """Return a place on a context of another owner, such as a green context of cuda.core.
+
+        Parameters
+        ----------
+        ctx : int or object
+            A raw ``CUcontext``, or an object with a `handle` (cuda.core's ``Context``, `GreenContext`) or a `context`
+            (Warp's ``Device``). The object is kept while places or streams use the context; a green context of
+            cuda.core stays alive even when its user closes it. Whoever gives a raw handle keeps the context open.
+        dev_id : int
+            Ordinal of its device; -1 asks the driver.
+
+        Returns
+        -------
+        exec_place
+            Compared by the context's handle.
+
+        Raises
+        ------
+        TypeError
+            If it is no context, or `dev_id` no int.
+        ValueError
+            If the context is closed, or of another device.
+        DriverError
+            If the driver does not know it.
+        """
+    @staticmethod
+    def green_ctx(view: green_ctx_view, use_green_ctx_data_place: bool = False) -> exec_place:
+        """Return the place of a view of `green_context_helper`.
+
+        Parameters
+        ----------
+        view : green_ctx_view
+            From ``helper.get_view(i)``.
+        use_green_ctx_data_place : bool
+            Set `data_place.green_ctx` of the view as affine data place; it is the device's memory either way.
+
+        Raises
+        ------
+        TypeError
+            If it is no view.
+        """
+    @staticmethod
+    def rest(places: Iterable[exec_place]) -> exec_place:
+        """Return the place of all SMs of a split that these places do not hold.
+
+        Parameters
+        ----------
+        places : iterable of exec_place
+            Live places of one split.
+
+        Raises
+        ------
+        TypeError
+            If an item is no place.
+        PartitionError
+            If they are not places of one split, nothing is left, or another live place holds some of the rest.
+
+        Examples
+        --------
+        >>> import stf_places as stf
+        >>> with stf.use_machine("sim:h200x1"):
+        ...     urgent = stf.green_places(8, 1)
+        ...     exec_place.rest(urgent).sm_count
+        124
+        """
     @property
     def kind(self) -> Literal["host", "device", "grid"]:
         """What it is."""
@@ -160,8 +241,23 @@ class exec_place:
     def dims(self) -> tuple[int, int, int, int]:
         """Places along the axes x, y, z and t."""
     @property
-    def backing_context(self) -> object:
-        """The object of another library that backs the place, None for whole devices and the host."""
+    def sm_count(self) -> int:
+        """SMs that work on the place can use: granted to a partition, all of a device, 0 for the host.
+
+        Of a grid: the sum over its places.
+
+        Raises
+        ------
+        InvalidDevice
+            If the machine has no such device.
+        """
+    @property
+    def backing_context(self) -> Any:
+        """The context behind the place, None for whole devices and the host.
+
+        A `GreenContext` for a place of `green_places`, with ``handle``, ``is_green``, ``resources.sm.sm_count`` and
+        ``close``; for one of `from_context` what was given there.
+        """
     @property
     def affine_data_place(self) -> data_place | None:
         """What `data_place.affine()` means for a task here; None for a grid to which none was given."""

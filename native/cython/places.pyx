@@ -8,7 +8,7 @@ from math import prod
 from operator import index
 
 from stf_places._native.errors cimport raise_stf_error
-from stf_places._native.runtime cimport Runtime, RuntimeHandle, current_runtime, opened_runtime
+from stf_places._native.runtime cimport Driver, Runtime, RuntimeHandle, current_runtime, opened_runtime
 from stf_places._native.stream_arguments cimport cuda_stream, stream_handle_on
 
 from stf_places.errors import NotSupported
@@ -20,6 +20,9 @@ cdef extern from "core/allocation.hpp" namespace "stf_places" nogil:
 cdef extern from "core/activation.hpp" namespace "stf_places" nogil:
     void activate(const void*, const shared_ptr[Runtime]&, uint64_t) except +raise_stf_error
     void deactivate(const void*) except +raise_stf_error
+
+cdef extern from "core/places.hpp" namespace "stf_places" nogil:
+    void require_usable(const ExecPlace&, const Driver&) except +raise_stf_error
 
 cdef extern from * nogil:
     """
@@ -67,8 +70,8 @@ cdef int device_in_use() except -1:
 
 
 # What repr says behind a place, as a comment, so that the text still reads back.
-cdef str machine_note():
-    cdef RuntimeHandle runtime = opened_runtime()
+cdef str machine_note(RuntimeHandle own=None):
+    cdef RuntimeHandle runtime = opened_runtime() if own is None else own
     if runtime is None or not runtime.value.get().simulated():
         return ""
     return f"  # simulated {runtime.driver.machine}"
@@ -112,6 +115,10 @@ cdef class data_place:
     @staticmethod
     def current_device():
         return data_place.device(device_in_use())
+
+    @staticmethod
+    def green_ctx(view):
+        return data_place.device(faces().view_device(view))
 
     @property
     def kind(self):
@@ -166,7 +173,8 @@ cdef class data_place:
 
 cdef class exec_place:
     def __init__(self):
-        raise TypeError("an execution place is made by exec_place.device(i), host() or current_device()")
+        raise TypeError("an execution place is made by exec_place.device(i), host(), current_device(), green_places() "
+                        "or exec_place.from_context(ctx)")
 
     @staticmethod
     def device(dev_id):
@@ -184,6 +192,31 @@ cdef class exec_place:
     @staticmethod
     def current_device():
         return exec_place.device(device_in_use())
+
+    @staticmethod
+    def from_context(ctx, dev_id=-1):
+        return faces().place_from_context(ctx, dev_id)
+
+    @staticmethod
+    def green_ctx(view, use_green_ctx_data_place=False):
+        cdef exec_place place = (<exec_place?>faces().view_place(view)).copied()
+        if use_green_ctx_data_place:
+            place.set_affine_data_place(data_place.device(place.value.device))
+        return place
+
+    @staticmethod
+    def rest(places):
+        from stf_places._native.partitions import rest
+        return rest(list(places))
+
+    # The same place as another object, whose affine data place can be set.
+    cdef exec_place copied(self):
+        cdef exec_place place = exec_place.__new__(exec_place)
+        place.value = self.value
+        place.partition = self.partition
+        place.machine = self.machine
+        place._backing = self._backing
+        return place
 
     @property
     def kind(self):
@@ -204,7 +237,18 @@ cdef class exec_place:
         return (1, 1, 1, 1)
 
     @property
+    def sm_count(self):
+        if self.value.kind == ExecKind.host:
+            return 0
+        if self.partition is not None:
+            return self.partition.sm_count
+        from stf_places._native.partitions import sm_count_of
+        return sm_count_of(self)
+
+    @property
     def backing_context(self):
+        if self.partition is not None and (self._backing is None or self._backing.is_closed):
+            self._backing = faces().GreenContext(self.partition)
         return self._backing
 
     @property
@@ -243,6 +287,7 @@ cdef class exec_place:
         cdef uint64_t context = self.value.context
         cdef const void* owner = <const void*>self
         with nogil:
+            require_usable(self.value, runtime.value.get().driver())
             if context == 0:
                 context = runtime.value.get().primary(self.value.device)
             activate(owner, runtime.value, context)
@@ -261,7 +306,7 @@ cdef class exec_place:
         return self.value == (<exec_place>other).value
 
     def __hash__(self):
-        return hash((exec_place, <int>self.value.kind, self.value.device, self.value.context))
+        return hash((exec_place, <int>self.value.kind, self.value.device, self.value.context, self.value.generation))
 
     def __reduce__(self):
         if self.value.kind == ExecKind.device:
@@ -271,11 +316,17 @@ cdef class exec_place:
         raise TypeError(f"{self.text()} is bound to this process and cannot be pickled")
 
     cdef str text(self):
+        if self.value.kind == ExecKind.context:
+            size = f"{self.sm_count} SMs of " if self.partition is not None else ""
+            return f"<exec_place: {size}device {self.value.device}, context {self.value.context:#x}>"
         argument = str(self.value.device) if self.value.kind == ExecKind.device else ""
         return f"exec_place.{self.kind}({argument})"
 
     def __repr__(self):
-        return self.text() + machine_note()
+        cdef RuntimeHandle own = self.machine
+        if self.partition is not None:
+            own = self.partition.machine
+        return self.text() + machine_note(own)
 
 
 cdef tuple grid_shape(grid_dims, Py_ssize_t count):
@@ -321,6 +372,11 @@ cdef tuple selection(key, tuple shape):
     return ranges, kept
 
 
+cdef object faces():
+    from stf_places.places import green_contexts
+    return green_contexts
+
+
 cdef class exec_place_grid(exec_place):
     def __init__(self):
         raise TypeError("a grid is made by exec_place_grid.from_devices(device_ids) or "
@@ -357,6 +413,10 @@ cdef class exec_place_grid(exec_place):
     @property
     def size(self):
         return len(self.places)
+
+    @property
+    def sm_count(self):
+        return sum([place.sm_count for place in self.places])
 
     @property
     def shape(self):

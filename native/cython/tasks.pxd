@@ -21,7 +21,8 @@ cdef class task:
     cdef object view(self, Py_ssize_t index, dep access)
     cdef object stream_at(self, size_t index)
 
-cdef task make_task(ContextState state, tuple args, object symbol, object cost, int priority, int sms)
+cdef task make_task(ContextState state, tuple args, object symbol, object cost, int priority, int sms,
+                    int waves)
 # Puts one dependency of `context.task` or `host_launch` on a C++ task.
 cdef int add_dependency(Task* value, dep access) except -1
 # The TypeError for an argument that is none of what `what` takes.

@@ -264,7 +264,8 @@ cdef object wrong_argument(object argument, str what, str accepted):
     return TypeError(f"{what} takes {accepted}: got {type(argument).__name__}")
 
 
-cdef task make_task(ContextState state, tuple args, object symbol, object cost, int priority, int sms):
+cdef task make_task(ContextState state, tuple args, object symbol, object cost, int priority, int sms,
+                    int waves):
     cdef task result = task.__new__(task)
     cdef Py_ssize_t i, count = PyTuple_GET_SIZE(args)
     cdef object argument
@@ -295,6 +296,9 @@ cdef task make_task(ContextState state, tuple args, object symbol, object cost, 
     if sms < 0:
         raise ValueError(f"sms is a number of SMs, 0 for the whole place: got {sms}")
     result.value.sms = sms
+    if waves < 1:
+        raise ValueError(f"waves is a number of rounds, 1 or more: got {waves}")
+    result.value.waves = waves
     return result
 
 

@@ -17,7 +17,9 @@ context.logical_data_empty context.logical_data_full context.logical_data_ones c
 context.place_resources context.task context.token context.wait
 data_place data_place.affine data_place.allocate data_place.current_device data_place.deallocate
 data_place.device data_place.device_id data_place.host data_place.kind data_place.managed
+data_place.green_ctx
 exec_place exec_place.affine_data_place exec_place.backing_context exec_place.current_device
+exec_place.from_context exec_place.green_ctx green_places
 exec_place.device exec_place.dims exec_place.get_place exec_place.host exec_place.kind
 exec_place.pick_stream exec_place.set_affine_data_place exec_place.size
 exec_place_grid exec_place_grid.create exec_place_grid.from_devices
@@ -29,9 +31,6 @@ async_resources dep exec_place_resources machine_init read rw write
 """.split()
 
 MISSING = {
-    "SM partitions that tell the truth": """
-        green_places exec_place.green_ctx exec_place.from_context data_place.green_ctx
-    """,
     "Grids, partitions and composite data": """
         data_place.composite
     """,

@@ -1,0 +1,345 @@
+#include "core/sm_pool.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace stf_places {
+
+namespace {
+
+// Splits into unequal groups, and work queues.
+constexpr int unequal_version = 13010;
+
+std::string text_of(const std::vector<int>& counts) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < counts.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(counts[i]);
+  return text + "]";
+}
+
+int total_of(const std::vector<SmResource>& groups) {
+  int sum = 0;
+  for (const SmResource& group : groups) sum += group.sm_count;
+  return sum;
+}
+
+// The nearest requests in the order in which they are tried: fewer places of one size, or smaller ones.
+SplitRequest smaller(SplitRequest request, const SmResource& whole) {
+  auto& counts = request.counts;
+  const bool uniform = std::all_of(counts.begin(), counts.end(), [&](int c) { return c == counts.front(); });
+  const auto largest = std::max_element(counts.begin(), counts.end());
+  const int step = request.fine ? 2 : std::max(1, whole.alignment);
+  const int least = round_up(1, whole, request.fine);
+  if (*largest > whole.sm_count) {
+    *largest = round_up(whole.sm_count, whole, request.fine);
+  } else if (!uniform && *largest - step >= least) {
+    *largest -= *largest % step == 0 ? step : *largest % step;
+  } else if (counts.size() > 1) {
+    counts.pop_back();
+  } else if (*largest - step >= least) {
+    *largest -= *largest % step == 0 ? step : *largest % step;
+  } else {
+    counts.clear();
+  }
+  return request;
+}
+
+}  // namespace
+
+SmPool::SmPool(std::shared_ptr<ReleasedContexts> released, SmResource whole, const Partition* parent)
+    : released_(std::move(released)), whole_(std::move(whole)) {
+  if (parent == nullptr) return;
+  keep_ = parent->context;
+  Grouping own;
+  own.fine = parent->grouping->fine;
+  for (int group : parent->groups) {
+    const auto index = static_cast<std::size_t>(group);
+    if (index == parent->grouping->groups.size()) {
+      own.left = parent->grouping->left;
+      continue;
+    }
+    own.groups.push_back(parent->grouping->groups[index]);
+  }
+  if (own.groups.empty()) return;
+  own.asked = own.groups.front().sm_count;
+  for (const SmResource& group : own.groups) {
+    if (group.sm_count != own.asked) own.asked = 0;
+    if (own.asked == 0) break;
+  }
+  inherited_ = std::make_shared<const Grouping>(std::move(own));
+}
+
+// ---- Ways to split ---------------------------------------------------------------------------------------
+
+std::shared_ptr<const Grouping> SmPool::split(int asked, bool fine) {
+  if (const auto known = known_.find({asked, fine}); known != known_.end()) return known->second;
+  Grouping grouping;
+  grouping.asked = asked;
+  grouping.fine = fine;
+  Status status = driver().split_sms(whole_, asked, 0, fine, &grouping.groups, &grouping.left);
+  if (!status.ok() && !status.is(Code::invalid_value)) status.check();
+  if (!status.ok()) grouping.groups.clear();
+  return known_[{asked, fine}] = std::make_shared<const Grouping>(std::move(grouping));
+}
+
+std::shared_ptr<const Grouping> SmPool::split_unequally(const SplitRequest& request) {
+  std::vector<int> counts = request.counts;
+  if (request.as_many) {
+    const int each = round_up(counts.front(), whole_, false);
+    counts.assign(static_cast<std::size_t>(std::max(1, whole_.sm_count / each)), counts.front());
+  }
+  for (; !counts.empty(); counts.pop_back()) {
+    const std::pair key(counts, request.coscheduled);
+    if (const auto known = known_unequal_.find(key); known != known_unequal_.end()) return known->second;
+    std::vector<SmGroup> wanted;
+    for (int count : counts) wanted.push_back({round_up(count, whole_, false), request.coscheduled});
+    Grouping grouping;
+    grouping.unequal = true;
+    Status status = driver().split_sms_unequally(whole_, wanted, &grouping.groups, &grouping.left);
+    if (status.ok()) return known_unequal_[key] = std::make_shared<const Grouping>(std::move(grouping));
+    if (!status.is(Code::invalid_value)) status.check();
+    if (!request.as_many) return nullptr;
+  }
+  return nullptr;
+}
+
+SmPool::Candidates SmPool::candidates(const SplitRequest& request) {
+  Candidates found;
+  if (request.coscheduled > 0) {
+    if (auto grouping = split_unequally(request)) found.push_back(std::move(grouping));
+    return found;
+  }
+  if (inherited_ && inherited_->fine == request.fine) found.push_back(inherited_);
+  std::vector<int> rounded;
+  for (int count : request.counts) rounded.push_back(round_up(count, whole_, request.fine));
+  for (int size : group_sizes(rounded, whole_, request.fine)) {
+    if (size <= whole_.sm_count) found.push_back(split(size, request.fine));
+  }
+  return found;
+}
+
+void SmPool::check_queues() {
+  int version = 0;
+  driver().version(&version).check();
+  if (version >= unequal_version) return;
+  const std::string detail =
+      "the driver of CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10) +
+      " does not have the work-queue resource, which comes with CUDA 13.1; leave workqueue "
+      "out, or install a newer driver";
+  const Failure failure{Code::not_supported, 0, "cuGreenCtxCreate", "", detail, whole_.device};
+  throw Error(ErrorKind::not_supported, stf_places::text_of(failure), failure);
+}
+
+// ---- Planning --------------------------------------------------------------------------------------------
+
+// The one that grants what is nearest to the request; then the one that could meet it most often, so that the
+// same call can come again; then the earlier, which has smaller groups and leaves more to other calls.
+SplitPlan SmPool::best_of(const SplitRequest& request, const Candidates& candidates) {
+  SplitPlan best;
+  int best_miss = 0;
+  int best_times = 0;
+  for (const auto& grouping : candidates) {
+    SplitPlan plan = fill(request, grouping, std::vector<bool>(grouping->groups.size() + 1, false));
+    if (!plan.fits) continue;
+    int miss = 0;
+    for (std::size_t i = 0; i < plan.sm_counts.size(); ++i) {
+      miss = std::max(miss, std::abs(request.count(i) - plan.sm_counts[i]));
+    }
+    const int often = times(request, grouping);
+    if (best.fits && (miss > best_miss || (miss == best_miss && often <= best_times))) continue;
+    best = std::move(plan);
+    best_miss = miss;
+    best_times = often;
+  }
+  return best;
+}
+
+SplitPlan SmPool::best(const SplitRequest& request, const Holders& leaving) {
+  const std::vector<bool> now = taken(leaving);
+  if (std::find(now.begin(), now.end(), true) != now.end()) {
+    if (live_->fine != request.fine || request.coscheduled > 0) return {};
+    return fill(request, live_, now);
+  }
+  SplitPlan plan = best_of(request, candidates(request));
+  if (!plan.fits && !request.fine && request.coscheduled == 0) {
+    int version = 0;
+    driver().version(&version).check();
+    if (version < unequal_version) return plan;
+    if (auto grouping = split_unequally(request)) plan = best_of(request, {grouping});
+  }
+  return plan;
+}
+
+SplitPlan SmPool::plan(const SplitRequest& request, const Holders& leaving) {
+  if (request.queues) check_queues();
+  const std::vector<bool> now = taken(leaving);
+  SplitPlan plan = best(request, leaving);
+  bool rounds = false;
+  if (plan.fits && request.exact) {
+    for (std::size_t i = 0; i < plan.sm_counts.size(); ++i) {
+      rounds = rounds || plan.sm_counts[i] != request.count(i);
+    }
+  }
+  if (plan.fits && !rounds) {
+    plan.nearest = plan.sm_counts;
+    return plan;
+  }
+  SplitPlan refused;
+  refused.nearest = rounds ? plan.sm_counts : nearest(request, leaving);
+  refused.reason = rounds ? "exact=True, and these counts are granted as " + text_of(plan.sm_counts)
+                          : why_not(request, leaving);
+  refused.remainder = live_ ? free_sms(*live_, now) : whole_.sm_count;
+  return refused;
+}
+
+std::vector<int> SmPool::nearest(const SplitRequest& request, const Holders& leaving) {
+  SplitRequest attempt = request;
+  attempt.as_many = false;
+  const std::size_t most = static_cast<std::size_t>(std::max(1, whole_.sm_count));
+  if (attempt.counts.size() > most) attempt.counts.resize(most);
+  while (true) {
+    attempt = smaller(attempt, whole_);
+    if (attempt.counts.empty()) return {};
+    if (SplitPlan plan = best(attempt, leaving); plan.fits) return plan.sm_counts;
+  }
+}
+
+std::string SmPool::why_not(const SplitRequest& request, const Holders& leaving) const {
+  const std::string whole = (keep_ ? "the place has " : "device " + std::to_string(whole_.device) + " has ") +
+                            std::to_string(whole_.sm_count) + " SMs";
+  std::set<std::string> texts;
+  std::size_t count = 0;
+  for (const auto& holder : holders()) {
+    if (std::find(leaving.begin(), leaving.end(), holder) != leaving.end()) continue;
+    ++count;
+    texts.insert(holder->text);
+  }
+  std::string reason = whole;
+  if (count > 0) {
+    reason += ", of which " + std::to_string(count) + " live place(s) of ";
+    for (const std::string& text : texts) reason += (text == *texts.begin() ? "" : " and ") + text;
+    reason += " hold some, in a split into groups of ";
+    const int size = live_->asked > 0 ? live_->groups.front().sm_count : 0;
+    reason += size > 0 ? std::to_string(size) + " SMs" : "different sizes";
+    if (live_->fine != request.fine) {
+      reason += live_->fine ? " (fine_grained)" : " (not fine_grained)";
+      reason += ", and one split of a device lives at a time";
+    }
+    if (request.coscheduled > 0) reason += ", and a co-scheduled split needs the whole";
+    reason += "; let go of them, or split one of them with within=";
+  } else if (!request.fine) {
+    const auto smallest = known_.find({std::max(whole_.alignment, whole_.min_partition), false});
+    if (smallest != known_.end() && smallest->second->left.sm_count > 0) {
+      reason += ", " + std::to_string(total_of(smallest->second->groups)) + " of them in groups of " +
+                std::to_string(smallest->first.first);
+    }
+  }
+  return reason;
+}
+
+// ---- Holding ---------------------------------------------------------------------------------------------
+
+SmPool::Holders SmPool::holders() const {
+  Holders found;
+  for (const auto& weak : holder_) {
+    std::shared_ptr<Partition> holder = weak.lock();
+    if (holder && std::find(found.begin(), found.end(), holder) == found.end())
+      found.push_back(std::move(holder));
+  }
+  return found;
+}
+
+std::vector<bool> SmPool::taken(const Holders& leaving) const {
+  std::vector<bool> result(live_ ? live_->groups.size() + 1 : 1, false);
+  for (std::size_t i = 0; i < holder_.size(); ++i) {
+    const std::shared_ptr<Partition> holder = holder_[i].lock();
+    result[i] = holder && std::find(leaving.begin(), leaving.end(), holder) == leaving.end();
+  }
+  return result;
+}
+
+std::shared_ptr<PlaceContext> SmPool::context_for(const Partition& partition, const SplitRequest& request) {
+  if (partition.grouping == live_) {
+    if (auto kept = kept_.find(partition.key); kept != kept_.end()) return kept->second;
+  }
+  std::vector<SmResource> sms;
+  SmResource sum;
+  sum.device = whole_.device;
+  const Grouping& grouping = *partition.grouping;
+  for (int group : partition.groups) {
+    const auto index = static_cast<std::size_t>(group);
+    sms.push_back(index < grouping.groups.size() ? grouping.groups[index] : grouping.left);
+    sum.sm_count += sms.back().sm_count;
+  }
+  ContextHandle handle = 0;
+  driver()
+      .create_green_context(whole_.device, sms, request.queues ? &*request.queues : nullptr, &handle)
+      .check();
+  return std::make_shared<PlaceContext>(released_, handle, sum);
+}
+
+SmPool::Holders SmPool::make(const SplitPlan& plan, const SplitRequest& request, std::shared_ptr<SmPool> self,
+                             const std::shared_ptr<Partition>& parent) {
+  Holders made;
+  for (const auto& groups : plan.groups) {
+    auto partition = std::make_shared<Partition>();
+    partition->pool = self;
+    partition->parent = parent;
+    partition->grouping = plan.grouping;
+    partition->groups = groups;
+    partition->key = groups;
+    if (request.queues) {
+      const WorkQueues& queues = *request.queues;
+      partition->key.insert(partition->key.end(), {-1, queues.concurrency_limit, queues.balanced ? 1 : 0});
+    }
+    partition->context = context_for(*partition, request);
+    partition->generation = partition->context->generation();
+    partition->text = request.text;
+    made.push_back(std::move(partition));
+  }
+  return made;
+}
+
+void SmPool::hold(const Holders& made) {
+  if (made.empty()) return;
+  if (made.front()->grouping != live_) {
+    live_ = made.front()->grouping;
+    kept_.clear();
+    holder_.assign(live_->groups.size() + 1, {});
+  }
+  for (const auto& partition : made) {
+    for (int group : partition->groups) holder_[static_cast<std::size_t>(group)] = partition;
+  }
+  // Of the contexts that nobody uses, only those stay that could be used again as they are.
+  const std::vector<bool> now = taken();
+  std::erase_if(kept_, [&](const auto& kept) {
+    const auto groups_end = std::find(kept.first.begin(), kept.first.end(), -1);  // queues follow
+    return std::any_of(kept.first.begin(), groups_end,
+                       [&](int group) { return now[static_cast<std::size_t>(group)]; });
+  });
+  for (const auto& holder : holders()) kept_[holder->key] = holder->context;
+}
+
+void SmPool::let_go(const Holders& leaving) {
+  for (auto& weak : holder_) {
+    const std::shared_ptr<Partition> holder = weak.lock();
+    if (holder && std::find(leaving.begin(), leaving.end(), holder) != leaving.end()) weak.reset();
+  }
+}
+
+std::shared_ptr<Partition> SmPool::gather(std::vector<int> groups, const std::string& text,
+                                          std::shared_ptr<SmPool> self,
+                                          const std::shared_ptr<Partition>& parent) {
+  for (const auto& holder : holders()) {
+    if (holder->groups == groups) return holder;
+  }
+  SplitRequest request;
+  request.text = text;
+  SplitPlan plan;
+  plan.grouping = live_;
+  plan.groups = {std::move(groups)};
+  Holders made = make(plan, request, std::move(self), parent);
+  hold(made);
+  return made.front();
+}
+
+}  // namespace stf_places
