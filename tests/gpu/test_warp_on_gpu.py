@@ -82,5 +82,5 @@ def test_kept_streams_may_outlive_their_context(machine):
             with ctx.task(stf.exec_place.device(0), x.rw()) as t:
                 stf_warp.launch(t, scale, dim=8, inputs=[stf_warp.array(t, 0), 2.0])
             np.testing.assert_array_equal(ctx.wait(x), np.full(8, 2.0))
-    stf_warp._stream_of.cache_clear()
+    stf_warp._kept_stream.cache_clear()
     gc.collect()

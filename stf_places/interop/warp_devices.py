@@ -1,0 +1,99 @@
+"""Warp devices over the contexts of places that are not whole devices.
+
+Work reaches a partition through its stream on the whole device, so launches need none of this: it is for code
+that asks Warp for a device (``wp.ScopedDevice``, objects that allocate for themselves).
+"""
+
+from __future__ import annotations
+
+import weakref
+from functools import lru_cache
+from itertools import count
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stf_places._native.places import exec_place
+
+__all__ = ["mapped_device"]
+
+_lock = Lock()
+_numbers = count()
+#: By context handle: the alias that is mapped, and how many place objects asked for it.
+_mapped: dict[int, tuple[str, int]] = {}
+#: Contexts that Warp has seen. Warp finds loaded modules by the context's address, so an address must not come
+#: back for another context while the process lives.
+_kept: dict[int, object] = {}
+
+
+def mapped_device(place: exec_place) -> Any:
+    """Return the Warp device over a place's own context, mapped at the first call for that context.
+
+    Parameters
+    ----------
+    place : exec_place
+        A place of `green_places` or of `exec_place.from_context` on a real machine. The device is unmapped when
+        the last place object that asked is gone.
+
+    Returns
+    -------
+    warp.Device
+        With an alias such as ``cuda:0/16sm/3``. A context that Warp knows already keeps its device and alias.
+    """
+    wp = _warp()
+    context = _handle(place)
+    with primary(place), _lock:  # mapping makes the context current
+        wp.init()
+        if context not in _mapped:
+            known = [device for device in wp.get_cuda_devices() if device.context == context]
+            if known:
+                return known[0]
+            alias = f"cuda:{place.device_id}/{place.sm_count}sm/{next(_numbers)}"
+            wp.map_cuda_device(alias, context)
+            _mapped[context] = (alias, 0)
+            _kept.setdefault(context, _keeper(place))
+        alias, users = _mapped[context]
+        _mapped[context] = (alias, users + 1)
+    weakref.finalize(place, _unmap, context).atexit = False
+    return wp.get_device(alias)
+
+
+def primary(place: exec_place) -> exec_place:
+    """Return the whole device of a place: entered, its context is current, and afterwards what was before."""
+    from stf_places._native.places import exec_place as places
+
+    return places.device(place.device_id)
+
+
+def _unmap(context: int) -> None:
+    """Count a place object out; with the last one the device goes."""
+    with _lock:
+        alias, users = _mapped.pop(context)
+        if users > 1:
+            _mapped[context] = (alias, users - 1)
+            return
+    _warp().unmap_cuda_device(alias)
+
+
+def _handle(place: exec_place) -> int:
+    """Return the raw context of a place."""
+    from stf_places._native.partitions import context_handle
+
+    return context_handle(place)
+
+
+def _keeper(place: exec_place) -> object:
+    """Return what keeps a green context of ours from being destroyed, without holding its SMs."""
+    from stf_places._native.partitions import keep_context
+
+    return keep_context(place)
+
+
+@lru_cache(maxsize=1)
+def _warp() -> Any:
+    """Import Warp, once."""
+    try:
+        import warp
+    except ImportError as error:
+        raise ImportError("Warp is not installed: pip install 'stf-places[warp]'") from error
+    return warp
