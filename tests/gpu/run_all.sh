@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: build, tests on the real driver, soak, memory checker, examples, benchmarks.
 # usage: tests/gpu/run_all.sh OUTPUT_FOLDER [step ...]
-# Steps: tests one_gpu soak memcheck racecheck heat task_overhead (default: all). Needs an environment with the
+# Steps: tests one_gpu soak memcheck racecheck heat task_overhead partitions (default: all). Needs an environment with the
 # build requirements of pyproject.toml; prints a short table last.
 set -u
 out=${1:?usage: tests/gpu/run_all.sh OUTPUT_FOLDER [step ...]}
 shift
-steps=" ${*:-tests one_gpu soak memcheck racecheck heat task_overhead} "
+steps=" ${*:-tests one_gpu soak memcheck racecheck heat task_overhead partitions} "
 python=${PYTHON:-python3}
 pytest="$python -m pytest -q -m gpu -p no:cacheprovider -p no:benchmark"
 # Without Warp its tests cannot even be collected.
 "$python" -c "import warp" 2> /dev/null ||
   pytest+=" --ignore tests/sim/test_warp_interop.py --ignore tests/sim/test_examples.py --ignore tests/gpu/test_warp_on_gpu.py"
 short="tests/sim/test_flows.py tests/sim/test_tasks.py tests/sim/test_data.py tests/sim/test_host_launch.py"
+short+=" tests/sim/test_green_places.py tests/sim/test_repartition.py"
 mkdir -p "$out"
 summary="$out/summary.txt"
 : > "$summary"
@@ -40,5 +41,15 @@ wanted heat && step heat "$python" examples/heat.py --size 4096 --output "$out/h
 if wanted task_overhead; then
   step task_overhead "$python" -m benchmarks task_overhead --machine cuda --json "$out/task_overhead.json"
   tail -n 25 "$out/task_overhead.log" >> "$summary"
+fi
+if wanted partitions; then
+  for example in concurrent_kernels latency_isolation; do
+    step "$example" "$python" "examples/$example.py" --machine cuda
+    tail -n 9 "$out/$example.log" >> "$summary"
+  done
+  for workload in partitions concurrent latency isolation; do
+    step "bench_$workload" "$python" -m benchmarks "$workload" --machine cuda --json "$out/$workload.json"
+    tail -n 44 "$out/bench_$workload.log" >> "$summary"
+  done
 fi
 cat "$summary"

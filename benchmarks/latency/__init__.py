@@ -1,0 +1,40 @@
+"""How long a small urgent kernel takes behind a bulk kernel: plain streams, priority, its own partition.
+
+A record's value is the p50 from submission until the thread knows that the urgent kernel is done, one p50 a repeat;
+p99 and the bulk kernel alone stand beside it. By hand with cuda.core in turn. On a simulated machine the value is CPU
+time of this computer; fields that begin with ``simulated`` are virtual time.
+
+Not measured: several urgent kernels at once, bulk work that moves memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks.records import Record
+from benchmarks.runner import UsageError
+from benchmarks.task_overhead import positive
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this workload."""
+    parser.add_argument(
+        "--probes", type=positive, default=50, metavar="N", help="urgent kernels in a repeat (50)"
+    )
+    parser.add_argument(
+        "--repeats", type=positive, default=7, metavar="N", help="rounds; the median counts (7)"
+    )
+    parser.add_argument("--machine", metavar="WHICH", help="cuda, or a simulated machine such as sim:h200x1")
+
+
+def run(options: argparse.Namespace) -> list[Record]:
+    """Measure every way and its baseline."""
+    try:
+        from benchmarks.latency import report
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "stf_places":
+            raise
+        raise UsageError("stf_places is not installed here: `pip install -e .` in the checkout") from error
+    return report.measure_all(options.machine, options.probes, options.repeats)
