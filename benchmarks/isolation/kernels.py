@@ -6,6 +6,9 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from benchmarks.environment import current_driver
 
 __all__ = ["Work", "Workshop"]
@@ -26,11 +29,12 @@ extern "C" __global__ void copy(float4* to, const float4* from, long long count,
       to[i] = from[i];
 }
 
-extern "C" __global__ void tiny(float* out) { out[0] += 1.0f; }
+extern "C" __global__ void tiny(int* count) { ++*count; }
 """
 
 #: Puts one piece of work on a stream.
 Work = Callable[[int], None]
+Bytes = npt.NDArray[np.uint8]
 MIB = 1 << 20
 
 
@@ -57,6 +61,7 @@ class Workshop:
         self._code = code
         self._kernels = {name: int(code.get_kernel(name).handle) for name in ("arithmetic", "copy", "tiny")}
         self._buffers: list[tuple[Any, int, int]] = []
+        self._checks: list[Callable[[], bool]] = []
 
     def buffer(self, nbytes: int, place: Any = None) -> int:
         """Return memory that `close` gives back."""
@@ -64,6 +69,10 @@ class Workshop:
         address = int(where.allocate(nbytes))
         self._buffers.append((where, address, nbytes))
         return address
+
+    def wrong_results(self) -> int:
+        """Return how many pieces of work left something else than they should have."""
+        return sum(not right() for right in self._checks)
 
     def close(self) -> None:
         """Give the buffers back."""
@@ -78,21 +87,27 @@ class Workshop:
 
     def copy(self, sms: int, nbytes: int, rounds: int = 1) -> Work:
         """Return a copy of `nbytes` by `sms` SMs, done `rounds` times."""
-        arguments = (
-            ctypes.c_uint64(self.buffer(nbytes)),
-            ctypes.c_uint64(self.buffer(nbytes)),
-            ctypes.c_longlong(nbytes // 16),
-            ctypes.c_int(rounds),
-        )
-        return self._launcher("copy", sms * 2, 1024, *arguments)
+        to, from_ = self.buffer(nbytes), self.buffer(nbytes)
+        values = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+        self._write(from_, values)
+        self._checks.append(lambda: np.array_equal(self._read(to, nbytes), values))
+        sizes = (ctypes.c_longlong(nbytes // 16), ctypes.c_int(rounds))
+        return self._launcher("copy", sms * 2, 1024, ctypes.c_uint64(to), ctypes.c_uint64(from_), *sizes)
 
     def chain(self, length: int) -> Work:
         """Return kernels of one thread, one behind the other."""
-        one = self._launcher("tiny", 1, 1, ctypes.c_uint64(self.buffer(MIB)))
+        counter = self.buffer(4)
+        self._write(counter, np.zeros(4, np.uint8))
+        one = self._launcher("tiny", 1, 1, ctypes.c_uint64(counter))
+        launched = 0
 
         def enqueue(stream: int) -> None:
+            nonlocal launched
             for _ in range(length):
                 one(stream)
+            launched += length
+
+        self._checks.append(lambda: self._read(counter, 4).view(np.int32)[0] == launched)
 
         return enqueue
 
@@ -107,6 +122,16 @@ class Workshop:
             self.driver.copy(host, "host", device, self.device, nbytes, stream)
 
         return enqueue
+
+    def _write(self, address: int, values: Bytes) -> None:
+        self.driver.copy(address, self.device, values.ctypes.data, "host", values.nbytes, 0)
+        self.driver.synchronize_stream(0)
+
+    def _read(self, address: int, nbytes: int) -> Bytes:
+        values = np.empty(nbytes, np.uint8)
+        self.driver.copy(values.ctypes.data, "host", address, self.device, nbytes, 0)
+        self.driver.synchronize_stream(0)
+        return values
 
     def _launcher(self, name: str, blocks: int, threads: int, *arguments: Any) -> Work:
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))

@@ -106,7 +106,13 @@ def neighbours(shop: Workshop, rest: Any, resources: Any, device: int) -> list[N
 
 
 def measure_all(device: int, repeats: int) -> list[Record]:
-    """Measure every victim beside every neighbour."""
+    """Measure every victim beside every neighbour.
+
+    Raises
+    ------
+    RuntimeError
+        If a copy differs from its source, or the tiny kernels were not all run.
+    """
     environment = current_environment(device)
     places = stf.green_places(VICTIM_SMS, 1, device_id=device)
     rest = stf.exec_place.rest(places)
@@ -138,6 +144,8 @@ def measure_all(device: int, repeats: int) -> list[Record]:
                             {"victim_sms": places[0].sm_count, "neighbour_sms": rest.sm_count},
                         )
                     )
+        if wrong := shop.wrong_results():
+            raise RuntimeError(f"{wrong} pieces of work left a wrong result")
     finally:
         shop.driver.synchronize_stream(timer.stream)
         timer.close()

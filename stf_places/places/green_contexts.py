@@ -7,6 +7,7 @@ from importlib import import_module
 from operator import index
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
+from stf_places.errors import NotSupported
 from stf_places.places.sm_partitions import GreenPlaces, green_places
 
 if TYPE_CHECKING:
@@ -98,11 +99,19 @@ class GreenContext:
         ------
         ImportError
             If cuda.core is not installed.
+        NotSupported
+            If the machine is simulated: CUDA does not know the context.
         ValueError
             If it is closed.
         """
-        core = import_module("cuda.core")
-        return core.Stream.from_handle(self._open().open_stream()).context
+        held = self._open()
+        if held.machine.simulated:
+            raise NotSupported(f"{self!r} is of a simulated machine: cuda.core knows contexts of CUDA only")
+        try:
+            core = import_module("cuda.core")
+        except ModuleNotFoundError as error:
+            raise ImportError("cuda.core is not installed: pip install 'stf-places[cu13]'") from error
+        return core.Stream.from_handle(held.open_stream()).context
 
     def close(self) -> None:
         """Give up this object's share of the context. Can be called again."""

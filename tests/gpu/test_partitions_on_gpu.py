@@ -87,6 +87,35 @@ def test_a_context_of_another_device_is_refused(machine, green):
         stf.exec_place.from_context(green(1), 5)
 
 
+REQUESTS = [
+    *[((count,), {}) for count in (1, 8, 9, 16, 24, 40, 64, 66, 72, 120, 128, 130, 132, 133)],
+    *[((count, 2), {}) for count in (8, 16, 56, 64, 66, 72)],
+    *[
+        (([8, 16, 24],), {}),
+        (([104, 8, 8],), {}),
+        (([64, 32, 32],), {}),
+        (([16] * 8,), {}),
+        (([8] * 15,), {}),
+    ],
+    *[(([120, 8],), {}), ((8, 16), {}), ((12, 4), {"exact": True}), ((2, 66), {"fine_grained": True})],
+    *[(([2, 30, 100],), {"fine_grained": True}), (([6, 128],), {"fine_grained": True})],
+]
+
+
+def test_the_simulated_h200_plans_what_the_real_one_grants(machine):
+    if machine.devices[0].sm_count != 132:
+        pytest.skip("needs a GPU of 132 SMs")
+    real = [stf.plan_green_places(*asked, **options) for asked, options in REQUESTS]
+    for (asked, options), plan in zip(REQUESTS, real, strict=True):
+        if plan.fits:
+            places = stf.green_places(*asked, **options)
+            assert tuple(place.sm_count for place in places) == plan.sm_counts
+            assert (places.remainder.sm_count if plan.remainder else 0) == plan.remainder
+            del places
+    with stf.use_machine("sim:h200x1"):
+        assert [stf.plan_green_places(*asked, **options) for asked, options in REQUESTS] == real
+
+
 PROGRAM = """
 import stf_places as stf
 with stf.use_machine("cuda"):

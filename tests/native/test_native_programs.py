@@ -109,5 +109,6 @@ def test_nothing_is_wrong_under_address_and_undefined_sanitizers(build):
 
 def test_nothing_is_wrong_under_the_thread_sanitizer(build):
     checked = build("thread")
-    checked.make("sim_threads_test")
-    assert "FAIL" not in checked.run("sim_threads_test")
+    checked.make("sim_threads_test", "partition_threads_test")
+    for target in ("sim_threads_test", "partition_threads_test"):
+        assert "FAIL" not in checked.run(target)

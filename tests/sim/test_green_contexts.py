@@ -95,6 +95,9 @@ def test_closing_gives_up_one_share_only(machine):
     with pytest.raises(ValueError, match="closed"):
         context.to_cuda_core()
     assert place.backing_context.handle == handle and place.backing_context != context
+    if machine.simulated:
+        with pytest.raises(stf.NotSupported, match="of a simulated machine"):
+            place.backing_context.to_cuda_core()
     with stf.context() as ctx:
         data = ctx.logical_data_full(3, 2.0, exec_place=place)
         assert (ctx.wait(data) == 2).all()
