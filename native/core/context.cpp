@@ -4,6 +4,7 @@
 
 #include "core/coherence.hpp"
 #include "core/entry.hpp"
+#include "core/partitions.hpp"
 #include "core/place_contexts.hpp"
 #include "core/tasks.hpp"
 
@@ -20,6 +21,7 @@ std::size_t Context::PlaceHash::operator()(const PlaceKey& key) const noexcept {
 Context::Context(std::shared_ptr<Runtime> runtime, std::shared_ptr<StreamPool> pool, ContextOptions options)
     : runtime_(std::move(runtime)), pool_(std::move(pool)), options_(options), memory_(*this) {
   runtime_->retire_host_memory(0, {});  // a moment to collect what earlier contexts left
+  runtime_->partitions().sweep();
   if (options_.trace) trace_ = std::make_unique<Trace>(runtime_->driver());
   if (options_.has_stream) open_entry_event();
 }
@@ -73,7 +75,9 @@ EventPool& Context::events_of(ContextHandle context) {
 
 Context::PlaceStreams& Context::streams_of(const ExecPlace& place, int priority, bool transfer) {
   const PlaceKey key{place.kind, place.device, place.context, priority, transfer};
-  if (last_place_ != nullptr && key == last_key_) return *last_place_;
+  if (last_place_ != nullptr && key == last_key_ && last_place_->place.generation == place.generation) {
+    return *last_place_;
+  }
   auto& group = places_[key];
   if (!group) {
     group = std::make_unique<PlaceStreams>();
@@ -82,6 +86,8 @@ Context::PlaceStreams& Context::streams_of(const ExecPlace& place, int priority,
     group->transfer = transfer;
     group->streams.resize(static_cast<std::size_t>(StreamPool::size(place, !transfer)), nullptr);
   }
+  if (group->place.generation != place.generation)
+    group->place = place;  // on the same context, after a repartition
   last_key_ = key;
   last_place_ = group.get();
   return *group;

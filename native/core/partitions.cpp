@@ -5,16 +5,6 @@
 
 namespace stf_places {
 
-namespace {
-
-std::string describe(const std::vector<int>& counts) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < counts.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(counts[i]);
-  return text + "] SMs";
-}
-
-}  // namespace
-
 // Held while pools are looked at and changed. A host function that a simulated machine runs within a call of
 // ours would wait for itself, so it is refused.
 class Partitions::Lock {
@@ -36,7 +26,11 @@ class Partitions::Lock {
       const auto change = std::find_if(owner_.changing_.begin(), owner_.changing_.end(),
                                        [&](const Change& one) { return one.pool == pool; });
       if (change == owner_.changing_.end()) return;
-      if (change->thread == std::this_thread::get_id()) {
+      const auto waits_for_us = [](const auto& place) {
+        return place->context->open() == PlaceContext::Open::here;
+      };
+      if (change->thread == std::this_thread::get_id() ||
+          std::any_of(change->leaving.begin(), change->leaving.end(), waits_for_us)) {
         throw Error(ErrorKind::task_state,
                     "work that repartition() waits for cannot ask for places of the same SMs");
       }
@@ -63,8 +57,9 @@ Partitions::Partitions(std::shared_ptr<Driver> driver)
 }
 
 void Partitions::refuse(const SplitRequest& request, const SplitPlan& plan) {
-  const std::string nearest = plan.nearest.empty() ? "nothing can be granted now"
-                                                   : "the nearest that can is " + describe(plan.nearest);
+  const std::string nearest = plan.nearest.empty()
+                                  ? "nothing can be granted now"
+                                  : "the nearest that can is " + text_of(plan.nearest) + " SMs";
   throw Error(ErrorKind::partition, request.text + " cannot be met: " + plan.reason + "; " + nearest);
 }
 
@@ -80,6 +75,10 @@ std::shared_ptr<SmPool> Partitions::pool_of(int device, const std::shared_ptr<Pa
   if (within->closed()) {
     throw Error(ErrorKind::partition,
                 "within= is a place that repartition() replaced: give one that it returned");
+  }
+  if (within->retiring()) {
+    throw Error(ErrorKind::partition,
+                "within= is a place that another thread repartitions: give one that repartition() returns");
   }
   if (within->inner == nullptr) {
     driver_->context_sms(within->context->handle(), &whole).check();
@@ -111,12 +110,13 @@ Partitions::Made Partitions::make(int device, const SplitRequest& request,
 }
 
 std::shared_ptr<Partition> Partitions::remainder(const std::shared_ptr<SmPool>& pool,
+                                                 const std::shared_ptr<const Grouping>& split,
                                                  const std::shared_ptr<Partition>& parent,
                                                  const Interrupt& interrupt) {
   Lock lock(*this);
   lock.await(pool.get(), interrupt);
   const std::vector<bool> taken = pool->taken();
-  if (std::find(taken.begin(), taken.end(), true) == taken.end()) {
+  if (pool->live() != split || std::find(taken.begin(), taken.end(), true) == taken.end()) {
     throw Error(
         ErrorKind::partition,
         "the split is gone with its last place, and what was left of it with that: keep a place of it");
@@ -132,7 +132,7 @@ std::shared_ptr<Partition> Partitions::remainder(const std::shared_ptr<SmPool>& 
     return made;
   }
   for (const auto& holder : pool->holders()) {
-    if (holder->text == remainder_text) return holder;
+    if (holder->text == remainder_text || holder->text == rest_text) return holder;
   }
   return nullptr;
 }
@@ -168,7 +168,7 @@ std::shared_ptr<Partition> Partitions::rest(const Holders& places, const Interru
                                           std::to_string(holder->context->sm_count()) + " SMs, made by " +
                                           holder->text + ": add it to the places, or let go of it");
   }
-  const auto made = pool->gather(std::move(groups), remainder_text, pool, places.front()->parent);
+  const auto made = pool->gather(std::move(groups), rest_text, pool, places.front()->parent);
   remember({made});
   return made;
 }
@@ -193,10 +193,10 @@ void Partitions::check_leaving(const Holders& places) const {
   }
 }
 
-// From here on no task starts on the places; those that are open in other threads, and all work, are waited
-// for.
-void Partitions::retire(const Holders& places, const Interrupt& interrupt) {
-  for (const auto& place : places) place->context->retire();
+// No task starts on the places any more; those that are open in other threads are waited for.
+void Partitions::await_tasks(const Holders& places, const Interrupt& interrupt) {
+  constexpr auto pause = std::chrono::microseconds(50);
+  int pauses = 0;
   for (const auto& place : places) {
     const PlaceContext& context = *place->context;
     for (auto open = context.open(); open != PlaceContext::Open::none; open = context.open()) {
@@ -204,18 +204,18 @@ void Partitions::retire(const Holders& places, const Interrupt& interrupt) {
         throw Error(ErrorKind::task_state, "a task on a place of " + std::to_string(context.sm_count()) +
                                                " SMs is open in this thread: end it before repartition()");
       }
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-      if (interrupt.pending()) {
+      std::this_thread::sleep_for(pause);
+      if (++pauses % 100 == 0 && interrupt.pending()) {
         throw Error(ErrorKind::interrupted, "interrupted while a task of another thread is open");
       }
     }
-    context.drain(interrupt).check();
   }
 }
 
 Partitions::Made Partitions::repartition(const Holders& places, const SplitRequest& request,
                                          const Interrupt& interrupt) {
   Made made;
+  std::vector<std::shared_ptr<PlaceContext>> contexts;
   {
     Lock lock(*this);
     made.pool = places.front()->pool;
@@ -224,31 +224,43 @@ Partitions::Made Partitions::repartition(const Holders& places, const SplitReque
     made.parent = places.front()->parent;
     made.plan = made.pool->plan(request, places);
     if (!made.plan.fits) refuse(request, made.plan);
-    begin_change(made, places);
+    contexts = begin_change(made, places);
   }
   try {
-    retire(places, interrupt);
+    await_tasks(places, interrupt);
+    for (const auto& context : contexts) context->drain(interrupt).check();
     Lock lock(*this);
-    made.places = made.pool->make(made.plan, request, made.pool, made.parent);
+    Holders fresh = made.pool->make(made.plan, request, made.pool, made.parent);
+    for (const auto& place : places) place->context->renew();
+    for (const auto& place : fresh) place->generation = place->context->generation();
+    made.places = std::move(fresh);
     made.pool->let_go(places);
     made.pool->hold(made.places);
     remember(made.places);
     end_change();
   } catch (...) {
-    for (const auto& place : places) place->context->restore();
     Lock lock(*this);
+    for (const auto& place : places) place->context->restore();
     end_change();
     throw;
   }
   return made;
 }
 
-void Partitions::begin_change(const Made& made, const Holders& leaving) {
+// Returns the contexts whose work has to be done first.
+std::vector<std::shared_ptr<PlaceContext>> Partitions::begin_change(const Made& made,
+                                                                    const Holders& leaving) {
   const auto thread = std::this_thread::get_id();
-  changing_.push_back({made.pool.get(), thread});
+  std::vector<std::shared_ptr<PlaceContext>> contexts;
+  changing_.push_back({made.pool.get(), thread, leaving});
   for (const auto& place : leaving) {
-    if (place->inner != nullptr) changing_.push_back({place->inner.get(), thread});
+    contexts.push_back(place->context);
+    if (place->inner == nullptr) continue;
+    changing_.push_back({place->inner.get(), thread, leaving});
+    for (auto& context : place->inner->contexts()) contexts.push_back(std::move(context));
   }
+  for (const auto& place : leaving) place->context->retire();
+  return contexts;
 }
 
 // Those of this thread: it repartitions one thing at a time.
@@ -264,15 +276,16 @@ void Partitions::remember(const Holders& made) {
 
 std::shared_ptr<PlaceContext> Partitions::adopt(ContextHandle context, const SmResource& sms,
                                                 HostFunction release, void* argument) {
-  if (release == nullptr) {
+  std::shared_ptr<PlaceContext> base;
+  {
     Lock lock(*this);
-    if (const auto known = ours_.find(context); known != ours_.end()) {
-      if (auto alive = known->second.lock()) return alive;
-    }
+    if (const auto known = ours_.find(context); known != ours_.end()) base = known->second.lock();
   }
+  if (release == nullptr && base != nullptr) return base;
   const HostFunction nothing = [](void*) {};
-  return std::make_shared<PlaceContext>(released_, context, sms, release != nullptr ? release : nothing,
-                                        argument);
+  const HostFunction after = release != nullptr ? release : nothing;
+  if (base != nullptr) return std::make_shared<PlaceContext>(std::move(base), after, argument);
+  return std::make_shared<PlaceContext>(released_, context, sms, after, argument);
 }
 
 }  // namespace stf_places

@@ -18,8 +18,9 @@ namespace stf_places {
 
 class Partitions {
  public:
-  // How `remainder` and `rest` name their place in messages.
-  static constexpr const char* remainder_text = "remainder or rest()";
+  // How their places are named in messages.
+  static constexpr const char* remainder_text = "remainder";
+  static constexpr const char* rest_text = "exec_place.rest()";
 
   using Holders = SmPool::Holders;
   struct Made {
@@ -38,14 +39,19 @@ class Partitions {
                  const Interrupt& interrupt);
   Made make(int device, const SplitRequest& request, const std::shared_ptr<Partition>& within,
             const Interrupt& interrupt);
-  // One partition of all that nobody holds in the pool's live split; null when nothing is left.
+  // One partition of all that nobody holds of a split; null when nothing is left. Throws when the split is
+  // gone.
   std::shared_ptr<Partition> remainder(const std::shared_ptr<SmPool>& pool,
+                                       const std::shared_ptr<const Grouping>& split,
                                        const std::shared_ptr<Partition>& parent, const Interrupt& interrupt);
   // One partition of all that these do not hold of their split.
   std::shared_ptr<Partition> rest(const Holders& places, const Interrupt& interrupt);
   // Other partitions instead of these, out of their groups and free ones. Waits for the work on their
   // streams; they are refused from then on. After a failure or an interrupt they are as before.
   Made repartition(const Holders& places, const SplitRequest& request, const Interrupt& interrupt);
+
+  // Gives back contexts that nobody uses any more and whose work is done.
+  void sweep() { released_->sweep(); }
 
   // A context of another owner; `release(argument)` is called when no place and no pool uses it any more.
   // Without `release` it is not kept, and may be one of ours, given by its handle.
@@ -57,10 +63,10 @@ class Partitions {
 
   std::shared_ptr<SmPool> pool_of(int device, const std::shared_ptr<Partition>& within);
   void check_leaving(const Holders& places) const;
-  void begin_change(const Made& made, const Holders& leaving);
+  std::vector<std::shared_ptr<PlaceContext>> begin_change(const Made& made, const Holders& leaving);
   void end_change();
   void remember(const Holders& made);
-  void retire(const Holders& places, const Interrupt& interrupt);
+  static void await_tasks(const Holders& places, const Interrupt& interrupt);
   [[noreturn]] static void refuse(const SplitRequest& request, const SplitPlan& plan);
 
   std::shared_ptr<Driver> driver_;
@@ -71,6 +77,7 @@ class Partitions {
   struct Change {
     const SmPool* pool;
     std::thread::id thread;
+    Holders leaving;
   };
   std::vector<Change> changing_;  // being repartitioned, with the pools within the places
   std::map<ContextHandle, std::weak_ptr<PlaceContext>> ours_;

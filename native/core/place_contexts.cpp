@@ -37,11 +37,6 @@ void ReleasedContexts::sweep() noexcept {
   for (Remains& remains : busy) waiting_.push_back(std::move(remains));
 }
 
-std::size_t ReleasedContexts::count() const {
-  std::lock_guard lock(mutex_);
-  return waiting_.size();
-}
-
 void ReleasedContexts::destroy(const Remains& remains) noexcept {
   for (StreamHandle stream : remains.streams) driver_->destroy_stream(stream).ignore();
   if (remains.release != nullptr)
@@ -54,6 +49,14 @@ PlaceContext::PlaceContext(std::shared_ptr<ReleasedContexts> released, ContextHa
                            const SmResource& sms, HostFunction release, void* argument)
     : released_(std::move(released)), handle_(handle), sms_(sms), release_(release), argument_(argument) {}
 
+PlaceContext::PlaceContext(std::shared_ptr<PlaceContext> base, HostFunction release, void* argument)
+    : released_(base->released_),
+      handle_(base->handle_),
+      sms_(base->sms_),
+      release_(release),
+      argument_(argument),
+      base_(std::move(base)) {}
+
 PlaceContext::~PlaceContext() {
   ReleasedContexts::Remains remains{handle_, {}, release_, argument_};
   for (const Opened& stream : streams_) remains.streams.push_back(stream.handle);
@@ -61,6 +64,7 @@ PlaceContext::~PlaceContext() {
 }
 
 StreamHandle PlaceContext::open_stream(int priority) {
+  if (base_) return base_->open_stream(priority);
   {
     std::lock_guard lock(mutex_);
     for (Opened& stream : streams_) {
@@ -77,6 +81,7 @@ StreamHandle PlaceContext::open_stream(int priority) {
 }
 
 void PlaceContext::close_stream(StreamHandle handle) noexcept {
+  if (base_) return base_->close_stream(handle);
   std::lock_guard lock(mutex_);
   for (Opened& stream : streams_) {
     if (stream.handle == handle) stream.used = false;
@@ -96,14 +101,16 @@ Status PlaceContext::drain(const Interrupt& interrupt) const {
 }
 
 void PlaceContext::enter() {
+  if (base_) return base_->enter();
   std::lock_guard lock(mutex_);
   open_.push_back(std::this_thread::get_id());
 }
 
 void PlaceContext::leave() noexcept {
+  if (base_) return base_->leave();
   std::lock_guard lock(mutex_);
   const auto mine = std::find(open_.begin(), open_.end(), std::this_thread::get_id());
-  open_.erase(mine != open_.end() ? mine : open_.end() - 1);
+  if (mine != open_.end()) open_.erase(mine);
 }
 
 PlaceContext::Open PlaceContext::open() const {

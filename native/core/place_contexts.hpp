@@ -34,7 +34,6 @@ class ReleasedContexts {
   void add(Remains remains) noexcept;
   // Gives back those whose work is done.
   void sweep() noexcept;
-  std::size_t count() const;
 
  private:
   void destroy(const Remains& remains) noexcept;
@@ -50,6 +49,8 @@ class PlaceContext {
   // ours, to be destroyed.
   PlaceContext(std::shared_ptr<ReleasedContexts> released, ContextHandle handle, const SmResource& sms,
                HostFunction release = nullptr, void* argument = nullptr);
+  // Another owner's name for a context of ours: everything goes to that, which lives as long.
+  PlaceContext(std::shared_ptr<PlaceContext> base, HostFunction release, void* argument);
   ~PlaceContext();
   PlaceContext(const PlaceContext&) = delete;
 
@@ -57,7 +58,7 @@ class PlaceContext {
   int device() const { return sms_.device; }
   int sm_count() const { return sms_.sm_count; }  // 0: unknown
   const SmResource& sms() const { return sms_; }
-  bool ours() const { return release_ == nullptr; }
+  bool ours() const { return base_ != nullptr || release_ == nullptr; }
   const Driver& driver() const { return released_->driver(); }
 
   // A stream for a pool; `close_stream` takes it back for the next one that asks.
@@ -66,15 +67,21 @@ class PlaceContext {
   // Waits for everything on its streams.
   Status drain(const Interrupt& interrupt) const;
 
-  // Places made before `retire` are refused from then on; `restore` takes that back.
-  unsigned generation() const { return generation_.load(); }
-  void retire() { ++generation_; }
-  void restore() { --generation_; }
+  // Places are refused while a repartition is under way, and for good once it was done, which makes a new
+  // generation.
+  unsigned generation() const { return base_ ? base_->generation() : generation_.load(); }
+  bool retiring() const { return base_ ? base_->retiring() : retiring_.load(); }
+  void retire() { retiring_ = true; }
+  void restore() { retiring_ = false; }
+  void renew() {
+    ++generation_;
+    retiring_ = false;
+  }
 
-  // Tasks between start and end. A task counts itself and then looks at the generation; whoever retires the
-  // places does it the other way round, so one of the two sees the other.
+  // Tasks between start and end. A task counts itself and then looks whether the place is retiring; whoever
+  // retires it does so the other way round, so one of the two sees the other.
   void enter();
-  void leave() noexcept;
+  void leave() noexcept;                      // also of a task that could not be counted
   enum class Open { none, here, elsewhere };  // `here`: on this thread
   Open open() const;
 
@@ -90,7 +97,9 @@ class PlaceContext {
   SmResource sms_;
   HostFunction release_;
   void* argument_;
+  std::shared_ptr<PlaceContext> base_;
   std::atomic<unsigned> generation_{0};
+  std::atomic<bool> retiring_{false};
   mutable std::mutex mutex_;
   std::vector<Opened> streams_;
   std::vector<std::thread::id> open_;  // threads of the open tasks

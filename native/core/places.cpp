@@ -54,6 +54,10 @@ std::string to_string(const ExecPlace& place) {
   }
 }
 
+bool same_machine(const std::shared_ptr<PlaceContext>& a, const std::shared_ptr<PlaceContext>& b) {
+  return a == b || (a && b && &a->driver() == &b->driver());
+}
+
 ExecPlace place_on(std::shared_ptr<PlaceContext> owner) {
   ExecPlace place;
   place.kind = ExecPlace::Kind::context;
@@ -74,6 +78,11 @@ void require_usable(const ExecPlace& place, const Driver& driver) {
   if (place.owner->generation() != place.generation) {
     throw Error(ErrorKind::partition,
                 to_string(place) + " was replaced by repartition(): use the places that it returned");
+  }
+  if (place.owner->retiring()) {
+    throw Error(ErrorKind::partition, to_string(place) +
+                                          " is being repartitioned by another thread: use the places that "
+                                          "repartition() returns");
   }
 }
 

@@ -24,6 +24,9 @@ struct DataPlace {
   Location location() const;
 };
 
+// Whether two contexts, which may be null, are of one driver.
+bool same_machine(const std::shared_ptr<PlaceContext>& a, const std::shared_ptr<PlaceContext>& b);
+
 struct ExecPlace {
   // `current` stands for "no place given": the device whose context is current when the task starts.
   enum class Kind : std::uint8_t { current, host, device, context, grid };
@@ -36,7 +39,7 @@ struct ExecPlace {
 
   bool operator==(const ExecPlace& other) const {
     return kind == other.kind && device == other.device && context == other.context &&
-           generation == other.generation &&
+           generation == other.generation && same_machine(owner, other.owner) &&
            (places == other.places || (places && other.places && *places == *other.places));
   }
 };
@@ -47,8 +50,8 @@ std::string to_string(const ExecPlace& place);
 // The place of a context. The owner is kept alive by the value.
 ExecPlace place_on(std::shared_ptr<PlaceContext> owner);
 
-// Throws Error(partition) for a place that was replaced by another split, Error(wrong_context) for one of
-// another machine. Whole devices and the host always pass.
+// Throws Error(partition) for a place that was replaced by another split or is about to be,
+// Error(wrong_context) for one of another machine. Whole devices and the host always pass.
 void require_usable(const ExecPlace& place, const Driver& driver);
 
 // The data place of a place's own memory. A grid has none: the caller gives one.

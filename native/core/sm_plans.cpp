@@ -8,8 +8,6 @@ namespace stf_places {
 namespace {
 constexpr int fine_step = 2;  // SMs of a texture processing cluster, the smallest unit of a split
 
-int step_of(const SmResource& whole, bool fine) { return fine ? fine_step : std::max(1, whole.alignment); }
-
 // The free groups of a grouping, handed out first fit.
 class FreeGroups {
  public:
@@ -36,7 +34,7 @@ class FreeGroups {
     int best = -1;
     for (std::size_t i = 0; i < grouping_.groups.size(); ++i) {
       const int size = grouping_.groups[i].sm_count;
-      if (taken_[i] || size < count) continue;
+      if (taken_[i] || size < count || size - count >= std::max(1, grouping_.step)) continue;
       if (best < 0 || size < grouping_.groups[static_cast<std::size_t>(best)].sm_count)
         best = static_cast<int>(i);
     }
@@ -51,22 +49,33 @@ class FreeGroups {
 
 }  // namespace
 
+Steps steps_of(const SmResource& whole, bool fine) {
+  if (fine) return {fine_step, fine_step};
+  const int step = std::max(1, whole.alignment);
+  return {step, std::max(step, whole.min_partition)};
+}
+
 int round_up(int count, const SmResource& whole, bool fine) {
-  const int step = step_of(whole, fine);
-  const int least = fine ? step : std::max(step, whole.min_partition);
+  const auto [step, least] = steps_of(whole, fine);
   const int rounded = std::max(least, (count + step - 1) / step * step);
   return count <= whole.sm_count ? std::min(rounded, whole.sm_count) : rounded;
 }
 
+std::string text_of(const std::vector<int>& counts) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < counts.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(counts[i]);
+  return text + "]";
+}
+
 std::vector<int> group_sizes(const std::vector<int>& rounded, const SmResource& whole, bool fine) {
-  const int step = step_of(whole, fine);
+  const auto [step, least] = steps_of(whole, fine);
   const int divisor = std::accumulate(rounded.begin(), rounded.end(), 0, std::gcd<int, int>);
   if (fine) return {divisor % step == 0 ? step : divisor};
   std::vector<int> sizes;
-  for (int size = std::max(step, whole.min_partition); size < divisor; size += step) {
+  for (int size = least; size < divisor; size += step) {
     if (divisor % size == 0) sizes.push_back(size);
   }
-  sizes.push_back(divisor);
+  sizes.push_back(std::max(divisor, least));
   return sizes;
 }
 

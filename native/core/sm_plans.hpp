@@ -28,12 +28,13 @@ struct Grouping {
   std::vector<SmResource> groups;
   SmResource left;
   int asked = 0;  // SMs a group that were asked for; 0: groups of different sizes
+  int step = 1;   // SMs that rounding can add to a count
   bool fine = false;
-  bool unequal = false;  // made for one request, in one split
 };
 
 struct SplitPlan {
   bool fits = false;
+  int miss = 0;                // the most SMs by which a place differs from its count
   std::vector<int> sm_counts;  // granted, by place; empty unless it fits
   int remainder = 0;           // SMs that no place of anybody holds
   std::vector<int> nearest;    // the same request if it fits, else the nearest that does
@@ -42,8 +43,18 @@ struct SplitPlan {
   std::vector<std::vector<int>> groups;  // of `grouping`, by place
 };
 
+// In what steps SMs are granted, and at least how many.
+struct Steps {
+  int step = 1;
+  int least = 1;
+};
+Steps steps_of(const SmResource& whole, bool fine);
+
 // What rounding makes of a count; `total` when only the whole will do.
 int round_up(int count, const SmResource& whole, bool fine);
+
+// "[8, 16]"
+std::string text_of(const std::vector<int>& counts);
 
 // The group sizes worth asking for, ascending: those of which a request's rounded counts are multiples.
 std::vector<int> group_sizes(const std::vector<int>& rounded, const SmResource& whole, bool fine);

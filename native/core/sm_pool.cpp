@@ -9,11 +9,11 @@ namespace {
 
 // Splits into unequal groups, and work queues.
 constexpr int unequal_version = 13010;
+// Unequal splits that are remembered, so that the same call finds the contexts of the last.
+constexpr std::size_t kept_plans = 64;
 
-std::string text_of(const std::vector<int>& counts) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < counts.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(counts[i]);
-  return text + "]";
+bool holds(const SmPool::Holders& holders, const std::shared_ptr<Partition>& one) {
+  return std::find(holders.begin(), holders.end(), one) != holders.end();
 }
 
 int total_of(const std::vector<SmResource>& groups) {
@@ -27,8 +27,7 @@ SplitRequest smaller(SplitRequest request, const SmResource& whole) {
   auto& counts = request.counts;
   const bool uniform = std::all_of(counts.begin(), counts.end(), [&](int c) { return c == counts.front(); });
   const auto largest = std::max_element(counts.begin(), counts.end());
-  const int step = request.fine ? 2 : std::max(1, whole.alignment);
-  const int least = round_up(1, whole, request.fine);
+  const auto [step, least] = steps_of(whole, request.fine);
   if (*largest > whole.sm_count) {
     *largest = round_up(whole.sm_count, whole, request.fine);
   } else if (!uniform && *largest - step >= least) {
@@ -51,6 +50,7 @@ SmPool::SmPool(std::shared_ptr<ReleasedContexts> released, SmResource whole, con
   keep_ = parent->context;
   Grouping own;
   own.fine = parent->grouping->fine;
+  own.step = parent->grouping->step;
   for (int group : parent->groups) {
     const auto index = static_cast<std::size_t>(group);
     if (index == parent->grouping->groups.size()) {
@@ -75,6 +75,7 @@ std::shared_ptr<const Grouping> SmPool::split(int asked, bool fine) {
   Grouping grouping;
   grouping.asked = asked;
   grouping.fine = fine;
+  grouping.step = steps_of(whole_, fine).step;
   Status status = driver().split_sms(whole_, asked, 0, fine, &grouping.groups, &grouping.left);
   if (!status.ok() && !status.is(Code::invalid_value)) status.check();
   if (!status.ok()) grouping.groups.clear();
@@ -88,12 +89,17 @@ std::shared_ptr<const Grouping> SmPool::split_unequally(const SplitRequest& requ
     counts.assign(static_cast<std::size_t>(std::max(1, whole_.sm_count / each)), counts.front());
   }
   for (; !counts.empty(); counts.pop_back()) {
+    if (known_unequal_.size() >= kept_plans) known_unequal_.clear();
     const std::pair key(counts, request.coscheduled);
     if (const auto known = known_unequal_.find(key); known != known_unequal_.end()) return known->second;
     std::vector<SmGroup> wanted;
-    for (int count : counts) wanted.push_back({round_up(count, whole_, false), request.coscheduled});
+    for (int count : counts) {
+      const int together = std::max(1, request.coscheduled);
+      const int rounded = round_up(count, whole_, false);
+      wanted.push_back({(rounded + together - 1) / together * together, request.coscheduled});
+    }
     Grouping grouping;
-    grouping.unequal = true;
+    grouping.step = std::max(steps_of(whole_, false).step, request.coscheduled);
     Status status = driver().split_sms_unequally(whole_, wanted, &grouping.groups, &grouping.left);
     if (status.ok()) return known_unequal_[key] = std::make_shared<const Grouping>(std::move(grouping));
     if (!status.is(Code::invalid_value)) status.check();
@@ -117,15 +123,17 @@ SmPool::Candidates SmPool::candidates(const SplitRequest& request) {
   return found;
 }
 
-void SmPool::check_queues() {
+void SmPool::check_version(const SplitRequest& request) {
+  if (!request.queues && request.coscheduled == 0) return;
   int version = 0;
   driver().version(&version).check();
   if (version >= unequal_version) return;
+  const char* what = request.queues ? "the work-queue resource" : "a split with coscheduled_sm_count";
   const std::string detail =
       "the driver of CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10) +
-      " does not have the work-queue resource, which comes with CUDA 13.1; leave workqueue "
-      "out, or install a newer driver";
-  const Failure failure{Code::not_supported, 0, "cuGreenCtxCreate", "", detail, whole_.device};
+      " does not have " + what +
+      ", which comes with CUDA 13.1; leave the argument out, or install a newer driver";
+  const Failure failure{Code::not_supported, 0, "cuDevSmResourceSplit", "", detail, whole_.device};
   throw Error(ErrorKind::not_supported, stf_places::text_of(failure), failure);
 }
 
@@ -135,19 +143,16 @@ void SmPool::check_queues() {
 // same call can come again; then the earlier, which has smaller groups and leaves more to other calls.
 SplitPlan SmPool::best_of(const SplitRequest& request, const Candidates& candidates) {
   SplitPlan best;
-  int best_miss = 0;
   int best_times = 0;
   for (const auto& grouping : candidates) {
     SplitPlan plan = fill(request, grouping, std::vector<bool>(grouping->groups.size() + 1, false));
     if (!plan.fits) continue;
-    int miss = 0;
     for (std::size_t i = 0; i < plan.sm_counts.size(); ++i) {
-      miss = std::max(miss, std::abs(request.count(i) - plan.sm_counts[i]));
+      plan.miss = std::max(plan.miss, std::abs(request.count(i) - plan.sm_counts[i]));
     }
     const int often = times(request, grouping);
-    if (best.fits && (miss > best_miss || (miss == best_miss && often <= best_times))) continue;
+    if (best.fits && (plan.miss > best.miss || (plan.miss == best.miss && often <= best_times))) continue;
     best = std::move(plan);
-    best_miss = miss;
     best_times = often;
   }
   return best;
@@ -159,18 +164,18 @@ SplitPlan SmPool::best(const SplitRequest& request, const Holders& leaving) {
     if (live_->fine != request.fine || request.coscheduled > 0) return {};
     return fill(request, live_, now);
   }
-  SplitPlan plan = best_of(request, candidates(request));
-  if (!plan.fits && !request.fine && request.coscheduled == 0) {
-    int version = 0;
-    driver().version(&version).check();
-    if (version < unequal_version) return plan;
-    if (auto grouping = split_unequally(request)) plan = best_of(request, {grouping});
-  }
-  return plan;
+  Candidates found = candidates(request);
+  SplitPlan plan = best_of(request, found);
+  if ((plan.fits && plan.miss == 0) || request.fine || request.coscheduled > 0) return plan;
+  int version = 0;
+  driver().version(&version).check();
+  if (version < unequal_version) return plan;
+  if (auto grouping = split_unequally(request)) found.push_back(std::move(grouping));
+  return best_of(request, found);
 }
 
 SplitPlan SmPool::plan(const SplitRequest& request, const Holders& leaving) {
-  if (request.queues) check_queues();
+  check_version(request);
   const std::vector<bool> now = taken(leaving);
   SplitPlan plan = best(request, leaving);
   bool rounds = false;
@@ -209,7 +214,7 @@ std::string SmPool::why_not(const SplitRequest& request, const Holders& leaving)
   std::set<std::string> texts;
   std::size_t count = 0;
   for (const auto& holder : holders()) {
-    if (std::find(leaving.begin(), leaving.end(), holder) != leaving.end()) continue;
+    if (holds(leaving, holder)) continue;
     ++count;
     texts.insert(holder->text);
   }
@@ -227,7 +232,7 @@ std::string SmPool::why_not(const SplitRequest& request, const Holders& leaving)
     if (request.coscheduled > 0) reason += ", and a co-scheduled split needs the whole";
     reason += "; let go of them, or split one of them with within=";
   } else if (!request.fine) {
-    const auto smallest = known_.find({std::max(whole_.alignment, whole_.min_partition), false});
+    const auto smallest = known_.find({steps_of(whole_, false).least, false});
     if (smallest != known_.end() && smallest->second->left.sm_count > 0) {
       reason += ", " + std::to_string(total_of(smallest->second->groups)) + " of them in groups of " +
                 std::to_string(smallest->first.first);
@@ -248,11 +253,17 @@ SmPool::Holders SmPool::holders() const {
   return found;
 }
 
+std::vector<std::shared_ptr<PlaceContext>> SmPool::contexts() const {
+  std::vector<std::shared_ptr<PlaceContext>> all;
+  for (const auto& kept : kept_) all.push_back(kept.second);
+  return all;
+}
+
 std::vector<bool> SmPool::taken(const Holders& leaving) const {
   std::vector<bool> result(live_ ? live_->groups.size() + 1 : 1, false);
   for (std::size_t i = 0; i < holder_.size(); ++i) {
     const std::shared_ptr<Partition> holder = holder_[i].lock();
-    result[i] = holder && std::find(leaving.begin(), leaving.end(), holder) == leaving.end();
+    result[i] = holder && !holds(leaving, holder);
   }
   return result;
 }
@@ -322,7 +333,7 @@ void SmPool::hold(const Holders& made) {
 void SmPool::let_go(const Holders& leaving) {
   for (auto& weak : holder_) {
     const std::shared_ptr<Partition> holder = weak.lock();
-    if (holder && std::find(leaving.begin(), leaving.end(), holder) != leaving.end()) weak.reset();
+    if (holder && holds(leaving, holder)) weak.reset();
   }
 }
 

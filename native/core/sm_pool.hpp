@@ -32,6 +32,7 @@ struct Partition {
   std::shared_ptr<SmPool> inner;  // its own SMs, once split further
 
   bool closed() const { return context->generation() != generation; }
+  bool retiring() const { return context->retiring(); }
 };
 
 class SmPool {
@@ -56,6 +57,8 @@ class SmPool {
   // One partition of the given groups of the live split, or the one there is.
   std::shared_ptr<Partition> gather(std::vector<int> groups, const std::string& text,
                                     std::shared_ptr<SmPool> self, const std::shared_ptr<Partition>& parent);
+  // Those in use and those kept.
+  std::vector<std::shared_ptr<PlaceContext>> contexts() const;
   std::vector<bool> taken(const Holders& leaving = {}) const;
 
  private:
@@ -69,7 +72,7 @@ class SmPool {
   std::vector<int> nearest(const SplitRequest& request, const Holders& leaving);
   std::string why_not(const SplitRequest& request, const Holders& leaving) const;
   std::shared_ptr<PlaceContext> context_for(const Partition& partition, const SplitRequest& request);
-  void check_queues();
+  void check_version(const SplitRequest& request);
   Driver& driver() const { return released_->driver(); }
 
   std::shared_ptr<ReleasedContexts> released_;

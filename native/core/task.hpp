@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/activation.hpp"
 #include "core/data.hpp"
 #include "core/places.hpp"
 #include "core/points.hpp"
@@ -55,9 +56,9 @@ class Task {
   ExecPlace resolved_;
   SmallVector<Stream*, 2> streams_;     // one a place of the grid; the first is the join stream
   SmallVector<Dependency*, 4> unique_;  // one a data, modes merged
-  ContextHandle restore_ = 0;           // context to make current again at the end
-  std::uint64_t range_ = 0;             // profiler range
-  int runs_ = 0;                        // pieces of host work enqueued
+  CurrentContextOfTask current_;
+  std::uint64_t range_ = 0;  // profiler range
+  int runs_ = 0;             // pieces of host work enqueued
   std::size_t trace_ = ~std::size_t{0};
 };
 

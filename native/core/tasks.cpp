@@ -238,20 +238,11 @@ void Tasks::replace_points(Task& task, const PointRef& point) {
 // ---- Opening ---------------------------------------------------------------------------------------------
 
 void Tasks::make_current(Task& task, ContextHandle current) {
-  if (task.resolved_.kind == ExecPlace::Kind::host) return;
   const ExecPlace& first =
       task.resolved_.kind == ExecPlace::Kind::grid ? task.resolved_.places->front() : task.resolved_;
-  const ContextHandle primary = context_.runtime().primary(first.device);
-  if (primary == current) return;
-  context_.runtime().driver().set_current_context(primary).check();
-}
-
-// Also what the body made current and left so.
-void Tasks::restore_current(Task& task) {
-  Driver& driver = context_.runtime().driver();
-  ContextHandle current = 0;
-  driver.current_context(&current).check();
-  if (current != task.restore_) driver.set_current_context(task.restore_).check();
+  const bool on_host = task.resolved_.kind == ExecPlace::Kind::host;
+  const ContextHandle wanted = on_host ? 0 : context_.runtime().primary(first.device);
+  task.current_.begin(context_.runtime().driver(), current, wanted);
 }
 
 // One event on the join stream lets the other places begin: N waits for N places.
@@ -310,10 +301,9 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
   task.number_ = ++context_.task_number_;
   ContextHandle current = 0;
   context_.runtime().driver().current_context(&current).check();
-  task.restore_ = current;
-  enter_places(task);
   bool ordered = false;
   try {
+    enter_places(task);
     resolve_place(task, current);
     merge(task);
     for (const Dependency* access : task.unique_) check(task, *access);
@@ -326,7 +316,7 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
     enter_body(task, body, pending, interrupt);
   } catch (...) {
     if (ordered) replace_points(task, task.streams_.front()->advance());
-    leave(task);
+    leave(task).ignore();
     throw;
   }
   for (Dependency* access : task.unique_) {
@@ -389,12 +379,12 @@ void Tasks::run(Task& task, HostFunction function, HostFunction release, void* a
       .check();
 }
 
-void Tasks::leave(Task& task) {
+Status Tasks::leave(Task& task) {
   leave_places(task);
   for (Stream* stream : task.streams_) stream->busy = false;
   unpin(task);
   if (task.range_ != 0) end_range(std::exchange(task.range_, 0));
-  restore_current(task);
+  return task.current_.end(context_.runtime().driver());
 }
 
 void Tasks::check_default_streams(const Task& task) {
@@ -451,9 +441,10 @@ void Tasks::close(Task& task, Body body, bool failed, const Interrupt& interrupt
     Coherence::wrote(*access->data, *access->instance);
     access->data->poisoned_by_ = failed ? task.label() : std::string();
   }
-  leave(task);
+  const Status left = leave(task);
   if (broken) std::rethrow_exception(broken);
   status.check();
+  left.check();
   check_default_streams(task);
   if (runtime.settings().sync_each_task && point) {
     try {

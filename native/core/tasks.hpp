@@ -37,12 +37,11 @@ class Tasks {
   void join(Task& task);
   void enter_body(Task& task, Body body, bool pending, const Interrupt& interrupt);
   void make_current(Task& task, ContextHandle current);
-  void restore_current(Task& task);
   using Accesses = SmallVector<Access, 8>;
   static Accesses accesses(const Task& task);
   Status describe_body(Task& task);
   void replace_points(Task& task, const PointRef& point);
-  void leave(Task& task);
+  Status leave(Task& task);
   void check_default_streams(const Task& task);
 
   Context& context_;

@@ -37,6 +37,19 @@ inline const std::shared_ptr<PlaceContext>& context_of(const Partition& partitio
 }
 inline bool is_closed(const Partition& partition) { return partition.closed(); }
 
+// The place of a partition, which is refused once the partition was replaced.
+inline ExecPlace place_of(const Partition& partition) {
+  ExecPlace place = place_on(partition.context);
+  place.generation = partition.generation;
+  return place;
+}
+
+// Lets go of what is behind a value: the last reference may end a driver, which is not done with the GIL.
+template <class Value>
+inline void let_go(Value& value) {
+  Value last = std::move(value);
+}
+
 inline Plan plan_partitions(Runtime& runtime, int device, const Request& request,
                             const std::shared_ptr<Partition>& within, const Interrupt& interrupt) {
   return runtime.partitions().plan(device, split_request(request), within, interrupt);
@@ -52,12 +65,13 @@ inline Made repartition_places(Runtime& runtime, const Partitions::Holders& plac
 // The SMs out of which places were made. It holds none of them, those of a place that is split included.
 struct SplitOrigin {
   std::shared_ptr<SmPool> pool;
+  std::shared_ptr<const Grouping> split;
   std::weak_ptr<Partition> parent;
 };
-inline SplitOrigin origin_of(const Made& made) { return {made.pool, made.parent}; }
+inline SplitOrigin origin_of(const Made& made) { return {made.pool, made.plan.grouping, made.parent}; }
 inline std::shared_ptr<Partition> remainder_of(Runtime& runtime, const SplitOrigin& origin,
                                                const Interrupt& interrupt) {
-  return runtime.partitions().remainder(origin.pool, origin.parent.lock(), interrupt);
+  return runtime.partitions().remainder(origin.pool, origin.split, origin.parent.lock(), interrupt);
 }
 inline std::shared_ptr<Partition> rest_of(Runtime& runtime, const Partitions::Holders& places,
                                           const Interrupt& interrupt) {

@@ -29,7 +29,7 @@ class SmPartition:
     def closed(self) -> bool:
         """True once `repartition` replaced it."""
     def open_stream(self) -> int:
-        """Return a stream of the context, which owns it."""
+        """Return a stream of the context, which owns it: the same one each time."""
 
 class SmSplit:
     """Stand for the SMs out of which places were made."""
@@ -112,6 +112,9 @@ class ContextKeeper:
 
 def keep_context(place: exec_place) -> ContextKeeper:
     """Return a keeper of the place's context."""
+
+def require_usable_here(place: exec_place) -> None:
+    """Raise unless the place can be used on the machine in use, and was not replaced."""
 
 def is_adopted(place: exec_place) -> bool:
     """Return whether the place stands on a context of another owner."""

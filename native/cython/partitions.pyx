@@ -42,6 +42,8 @@ cdef extern from "cython/partitions.hpp" namespace "stf_places" nogil:
         Plan plan
     const shared_ptr[PlaceContext]& context_of(const Partition&)
     cbool is_closed(const Partition&)
+    ExecPlace cpp_place_of "stf_places::place_of"(const Partition&) except +raise_stf_error
+    void let_go[Value](Value&)
     Plan plan_partitions(Runtime&, int, const Request&, const shared_ptr[Partition]&,
                          const Interrupt&) except +raise_stf_error
     Made make_partitions(Runtime&, int, const Request&, const shared_ptr[Partition]&,
@@ -63,6 +65,10 @@ cdef class SmPartition:
     def __init__(self):
         raise TypeError("an SmPartition is held by a place of green_places()")
 
+    def __dealloc__(self):
+        with nogil:
+            let_go(self.value)
+
     @property
     def handle(self):
         return context_of(self.value.get()[0]).get().handle()
@@ -83,12 +89,13 @@ cdef class SmPartition:
     def closed(self):
         return is_closed(self.value.get()[0])
 
+    # The same one each time.
     def open_stream(self):
         cdef PlaceContext* context = context_of(self.value.get()[0]).get()
-        cdef uint64_t handle
-        with nogil:
-            handle = context.open_stream(0)
-        return handle
+        if self.stream == 0:
+            with nogil:
+                self.stream = context.open_stream(0)
+        return self.stream
 
 
 # The SMs out of which places were made, for what is left of them.
@@ -98,6 +105,10 @@ cdef class SmSplit:
 
     def __init__(self):
         raise TypeError("an SmSplit comes with the places of green_places()")
+
+    def __dealloc__(self):
+        with nogil:
+            let_go(self.origin)
 
     def remainder(self):
         cdef Runtime* runtime = self.runtime.value.get()
@@ -112,14 +123,17 @@ cdef exec_place place_of(const shared_ptr[Partition]& partition, RuntimeHandle r
     cdef exec_place place = exec_place.__new__(exec_place)
     hold.runtime = runtime
     hold.value = partition
-    place.value = place_on(context_of(partition.get()[0]))
+    place.value = cpp_place_of(partition.get()[0])
     place.partition = hold
+    place.machine = runtime
     return place
 
 
 # Another object for the place of a partition.
 def on_partition(SmPartition hold not None):
-    return place_of(hold.value, hold.runtime)
+    cdef exec_place place = place_of(hold.value, hold.runtime)
+    require_here(place)
+    return place
 
 
 cdef Request request_of(list counts, bint as_many, bint exact, bint fine, int coscheduled, queues, str text) except *:
@@ -251,17 +265,26 @@ cdef class ContextKeeper:
     cdef RuntimeHandle runtime
     cdef shared_ptr[PlaceContext] context
 
+    def __dealloc__(self):
+        with nogil:
+            let_go(self.context)
+
 
 def keep_context(exec_place place not None):
     cdef ContextKeeper keeper = ContextKeeper.__new__(ContextKeeper)
-    keeper.runtime = current_runtime()
+    keeper.runtime = place.machine
     keeper.context = place.value.owner
     return keeper
 
 
+# Raises unless the place can be used on the machine in use.
+def require_usable_here(exec_place place not None):
+    require_here(place)
+
+
 # Whether the place stands on a context of another owner.
 def is_adopted(exec_place place not None):
-    return place.machine is not None
+    return place.machine is not None and place.partition is None
 
 
 def context_handle(exec_place place not None):

@@ -53,7 +53,7 @@ cdef class exec_place:
     cdef object __weakref__
     cdef ExecPlace value
     cdef data_place _affine              # None unless set_affine_data_place was called on this object
-    cdef RuntimeHandle machine           # of an adopted context: outlives it
+    cdef RuntimeHandle machine           # of a place with a context, and of a grid that has one: outlives it
     cdef object _backing                 # what `backing_context` returns
     cdef object partition                # SmPartition: the hold on the SMs of a place of green_places(), else None
 

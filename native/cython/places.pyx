@@ -4,10 +4,10 @@ from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.utility cimport move
 from libcpp.vector cimport vector
-from math import prod
 from operator import index
 
 from stf_places._native.errors cimport raise_stf_error
+from stf_places._native.grid_shapes cimport MAX_RANK, grid_shape, selection
 from stf_places._native.runtime cimport Driver, Runtime, RuntimeHandle, current_runtime, opened_runtime
 from stf_places._native.stream_arguments cimport cuda_stream, stream_handle_on
 
@@ -32,15 +32,14 @@ cdef extern from * nogil:
       grid.kind = stf_places::ExecPlace::Kind::grid;
       grid.places = std::make_shared<const std::vector<stf_places::ExecPlace>>(std::move(places));
     }
+    static void stf_let_go(stf_places::ExecPlace& place) { const auto last = std::move(place); }
     static std::shared_ptr<stf_places::StreamPool> stf_make_pool(std::shared_ptr<stf_places::Runtime> runtime) {
       return std::make_shared<stf_places::StreamPool>(std::move(runtime));
     }
     """
     void stf_set_places(ExecPlace&, vector[ExecPlace]) except +raise_stf_error
+    void stf_let_go(ExecPlace&)
     shared_ptr[StreamPool] stf_make_pool(shared_ptr[Runtime]) except +raise_stf_error
-
-cdef enum:
-    MAX_RANK = 4
 
 
 cdef int ordinal(object dev_id) except -1:
@@ -175,6 +174,11 @@ cdef class exec_place:
     def __init__(self):
         raise TypeError("an execution place is made by exec_place.device(i), host(), current_device(), green_places() "
                         "or exec_place.from_context(ctx)")
+
+    def __dealloc__(self):
+        if self.machine is not None:
+            with nogil:
+                stf_let_go(self.value)
 
     @staticmethod
     def device(dev_id):
@@ -323,53 +327,7 @@ cdef class exec_place:
         return f"exec_place.{self.kind}({argument})"
 
     def __repr__(self):
-        cdef RuntimeHandle own = self.machine
-        if self.partition is not None:
-            own = self.partition.machine
-        return self.text() + machine_note(own)
-
-
-cdef tuple grid_shape(grid_dims, Py_ssize_t count):
-    if grid_dims is None:
-        return (count,)
-    try:
-        lengths = (index(grid_dims),) if hasattr(type(grid_dims), "__index__") else tuple(map(index, grid_dims))
-    except TypeError:
-        raise TypeError(f"grid_dims is an int or a sequence of ints: got {grid_dims!r}") from None
-    if not 1 <= len(lengths) <= MAX_RANK:
-        raise ValueError(f"a grid has 1 to {MAX_RANK} axes: got {len(lengths)}, grid_dims={lengths}")
-    if min(lengths) < 1:
-        raise ValueError(f"each axis of a grid has 1 place or more: got grid_dims={lengths}")
-    if prod(lengths) != count:
-        raise ValueError(f"the product of grid_dims is the number of places: got grid_dims={lengths}, which makes "
-                         f"{prod(lengths)}, and {count} place(s)")
-    return lengths
-
-
-# The ranges that a NumPy-like key selects on each axis, and which axes stay.
-cdef tuple selection(key, tuple shape):
-    keys = list(key) if isinstance(key, tuple) else [key]
-    gaps = [i for i, k in enumerate(keys) if k is Ellipsis]
-    if len(gaps) > 1:
-        raise IndexError("an index has one ellipsis ('...') at most")
-    given = len(keys) - len(gaps)
-    if given > len(shape):
-        raise IndexError(f"too many indices: a rank-{len(shape)} grid was indexed with {given}")
-    at = gaps[0] if gaps else len(keys)
-    keys[at:at + 1] = [slice(None)] * (len(shape) - given)
-    ranges, kept = [], []
-    for axis, (one, length) in enumerate(zip(keys, shape)):
-        if isinstance(one, slice):
-            ranges.append(range(*one.indices(length)))
-            kept.append(axis)
-        elif hasattr(type(one), "__index__") and not isinstance(one, bool):
-            number = index(one)
-            if not -length <= number < length:
-                raise IndexError(f"index {number} is outside axis {axis} of a grid of shape {shape}")
-            ranges.append(range(number % length, number % length + 1))
-        else:
-            raise TypeError(f"a grid is indexed with ints, slices and '...': got {one!r}")
-    return ranges, kept
+        return self.text() + machine_note(self.machine)
 
 
 cdef object faces():
@@ -381,6 +339,12 @@ cdef class exec_place_grid(exec_place):
     def __init__(self):
         raise TypeError("a grid is made by exec_place_grid.from_devices(device_ids) or "
                         "exec_place_grid.create(places, grid_dims)")
+
+    def __dealloc__(self):
+        # Before `places` goes, which may hold the last machine.
+        if self.machine is not None:
+            with nogil:
+                stf_let_go(self.value)
 
     @staticmethod
     def from_devices(device_ids):
@@ -407,6 +371,9 @@ cdef class exec_place_grid(exec_place):
         cdef exec_place_grid grid = exec_place_grid.__new__(exec_place_grid)
         grid._dims = grid_shape(grid_dims, len(given))
         grid.places = given
+        for place in given:
+            if (<exec_place>place).machine is not None:
+                grid.machine = (<exec_place>place).machine
         stf_set_places(grid.value, values)
         return grid
 

@@ -166,9 +166,9 @@ class Driver {
   // Its streams have been destroyed before, and it is current nowhere.
   virtual Status destroy_green_context(ContextHandle context) = 0;
 
-  // ---- Streams (of a context; non-blocking towards the legacy default stream)
-  // ------------------------------ priority: 0 is the default, negative numbers are more urgent (clamped to
-  // what the device has).
+  // ---- Streams -----------------------------------------------------------------------------------------
+  // Of a context; non-blocking towards the legacy default stream. Priority 0 is the default, negative numbers
+  // are more urgent (clamped to what the device has).
   virtual Status create_stream(ContextHandle context, int priority, StreamHandle* out) = 0;
   virtual Status destroy_stream(StreamHandle stream) = 0;  // work already enqueued still completes
   virtual Status query_stream(StreamHandle stream) = 0;    // not_ready while work is pending

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stf_places._native.partitions import is_adopted
+from stf_places._native.partitions import is_adopted, require_usable_here
 from stf_places.errors import InvalidDevice, NotSupported
 from stf_places.interop.warp_devices import _warp, mapped_device, primary
 
@@ -69,6 +69,7 @@ def device(place: exec_place) -> Any:
     from stf_places._native import runtime
 
     single = _single(place, 0)
+    require_usable_here(single)
     if not runtime.current().simulated and single.backing_context is not None:
         return mapped_device(single)
     return _device_of(single, runtime.current().simulated)

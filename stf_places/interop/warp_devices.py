@@ -7,6 +7,7 @@ that asks Warp for a device (``wp.ScopedDevice``, objects that allocate for them
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from functools import lru_cache
 from itertools import count
 from threading import Lock
@@ -19,8 +20,10 @@ __all__ = ["mapped_device"]
 
 _lock = Lock()
 _numbers = count()
-#: By context handle: the alias that is mapped, and how many place objects asked for it.
-_mapped: dict[int, tuple[str, int]] = {}
+#: By context handle: the alias that is mapped, and the place objects (by identity) that asked for it.
+_mapped: dict[int, tuple[str, set[int]]] = {}
+#: Place objects that are gone since, with their contexts. A finalizer may run while the lock is held.
+_gone: deque[tuple[int, int]] = deque()
 #: Contexts that Warp has seen. Warp finds loaded modules by the context's address, so an address must not come
 #: back for another context while the process lives.
 _kept: dict[int, object] = {}
@@ -44,18 +47,20 @@ def mapped_device(place: exec_place) -> Any:
     context = _handle(place)
     with primary(place), _lock:  # mapping makes the context current
         wp.init()
+        _unmap_gone()
         if context not in _mapped:
             known = [device for device in wp.get_cuda_devices() if device.context == context]
             if known:
                 return known[0]
             alias = f"cuda:{place.device_id}/{place.sm_count}sm/{next(_numbers)}"
             wp.map_cuda_device(alias, context)
-            _mapped[context] = (alias, 0)
+            _mapped[context] = (alias, set())
             _kept.setdefault(context, _keeper(place))
         alias, users = _mapped[context]
-        _mapped[context] = (alias, users + 1)
-    weakref.finalize(place, _unmap, context).atexit = False
-    return wp.get_device(alias)
+        if id(place) not in users:
+            users.add(id(place))
+            weakref.finalize(place, _forget, context, id(place)).atexit = False
+        return wp.get_device(alias)
 
 
 def primary(place: exec_place) -> exec_place:
@@ -65,14 +70,25 @@ def primary(place: exec_place) -> exec_place:
     return places.device(place.device_id)
 
 
-def _unmap(context: int) -> None:
-    """Count a place object out; with the last one the device goes."""
-    with _lock:
-        alias, users = _mapped.pop(context)
-        if users > 1:
-            _mapped[context] = (alias, users - 1)
-            return
-    _warp().unmap_cuda_device(alias)
+def _forget(context: int, place: int) -> None:
+    """Note that a place object is gone, and unmap its device if nothing is being mapped right now."""
+    _gone.append((context, place))
+    if _lock.acquire(blocking=False):
+        try:
+            _unmap_gone()
+        finally:
+            _lock.release()
+
+
+def _unmap_gone() -> None:
+    """Unmap devices whose last place object is gone. The lock is held."""
+    while _gone:
+        context, place = _gone.popleft()
+        alias, users = _mapped[context]
+        users.discard(place)
+        if not users:
+            del _mapped[context]
+            _warp().unmap_cuda_device(alias)
 
 
 def _handle(place: exec_place) -> int:

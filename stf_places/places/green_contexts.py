@@ -54,6 +54,7 @@ class GreenContext:
 
     def __init__(self, partition: SmPartition) -> None:
         self._partition: SmPartition | None = partition
+        self._identity = (id(partition.machine), partition.handle)
 
     @property
     def handle(self) -> int | None:
@@ -132,11 +133,12 @@ class GreenContext:
         """Compare by handle."""
         if not isinstance(other, GreenContext):
             return NotImplemented
-        return self is other or (self.handle is not None and self.handle == other.handle)
+        both_open = self._partition is not None and other._partition is not None
+        return self is other or (both_open and self._identity == other._identity)
 
     def __hash__(self) -> int:
-        """Agree with comparison."""
-        return hash((GreenContext, self.handle))
+        """Agree with comparison, and stay the same when it is closed."""
+        return hash((GreenContext, self._identity))
 
     def __repr__(self) -> str:
         """Return handle, device and size."""
