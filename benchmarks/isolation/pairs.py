@@ -144,8 +144,8 @@ def measure_all(device: int, repeats: int) -> list[Record]:
                             {"victim_sms": places[0].sm_count, "neighbour_sms": rest.sm_count},
                         )
                     )
-        if wrong := shop.wrong_results():
-            raise RuntimeError(f"{wrong} pieces of work left a wrong result")
+            if wrong := shop.wrong_results():
+                raise RuntimeError(f"{wrong} pieces of work left a wrong result")
     finally:
         shop.driver.synchronize_stream(timer.stream)
         timer.close()

@@ -132,12 +132,11 @@ crash = cupy.RawKernel('extern "C" __global__ void crash(int* p) { *p = 1; }', "
 with stf.use_machine("cuda"):
     one, other = stf.green_places(8, 2)
     ctx = stf.context()
-    x = ctx.logical_data(np.ones(4))
-    with ctx.task(one, x.read(), symbol="culprit") as t:
-        with cupy.cuda.Stream.from_external(t.stream_ptr()):
-            crash((1,), (1,), (16,))
-    y = ctx.logical_data(np.ones(4))
+    x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.ones(4))
     try:
+        with ctx.task(one, x.read(), symbol="culprit") as t:
+            with cupy.cuda.ExternalStream(int(t.stream_ptr())):
+                crash((1,), (1,), (16,))
         with ctx.task(other, y.rw()):
             pass
         ctx.wait(x)
