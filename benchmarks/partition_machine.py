@@ -8,9 +8,9 @@ from typing import Any
 
 import stf_places as stf
 from benchmarks.environment import current_driver
+from benchmarks.machines import current_device, use_machine
 from benchmarks.runner import UsageError
 from benchmarks.spin_kernels import CudaKernel
-from benchmarks.task_overhead.ours import current_device, use_machine
 
 __all__ = ["MISSING", "kernel_here", "partitions_refused", "prepared_machine"]
 

@@ -11,27 +11,19 @@ from __future__ import annotations
 
 import argparse
 
+from benchmarks.options import add_machine, add_repeats, measuring_part
 from benchmarks.records import Record
-from benchmarks.runner import UsageError
-from benchmarks.task_overhead import positive
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this workload."""
-    parser.add_argument(
-        "--repeats", type=positive, default=7, metavar="N", help="rounds; the median counts (7)"
-    )
-    parser.add_argument("--machine", metavar="WHICH", help="cuda, or a simulated machine such as sim:h200x1")
+    add_repeats(parser)
+    add_machine(parser)
 
 
 def run(options: argparse.Namespace) -> list[Record]:
     """Measure every case and its baseline."""
-    try:
-        from benchmarks.concurrent import report
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "stf_places":
-            raise
-        raise UsageError("stf_places is not installed here: `pip install -e .` in the checkout") from error
-    return report.measure_all(options.machine, options.repeats)
+    records: list[Record] = measuring_part("concurrent").measure_all(options.machine, options.repeats)
+    return records

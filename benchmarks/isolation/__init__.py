@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import argparse
 
+from benchmarks.options import ordinal, positive
 from benchmarks.records import Record
 from benchmarks.runner import UsageError
-from benchmarks.task_overhead import ordinal, positive
 
 __all__ = ["add_arguments", "run"]
 

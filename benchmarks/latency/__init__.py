@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import argparse
 
+from benchmarks.options import add_machine, add_repeats, measuring_part, positive
 from benchmarks.records import Record
-from benchmarks.runner import UsageError
-from benchmarks.task_overhead import positive
 
 __all__ = ["add_arguments", "run"]
 
@@ -23,18 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--probes", type=positive, default=50, metavar="N", help="urgent kernels in a repeat (50)"
     )
-    parser.add_argument(
-        "--repeats", type=positive, default=7, metavar="N", help="rounds; the median counts (7)"
-    )
-    parser.add_argument("--machine", metavar="WHICH", help="cuda, or a simulated machine such as sim:h200x1")
+    add_repeats(parser)
+    add_machine(parser)
 
 
 def run(options: argparse.Namespace) -> list[Record]:
     """Measure every way and its baseline."""
-    try:
-        from benchmarks.latency import report
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "stf_places":
-            raise
-        raise UsageError("stf_places is not installed here: `pip install -e .` in the checkout") from error
-    return report.measure_all(options.machine, options.probes, options.repeats)
+    records: list[Record] = measuring_part("latency").measure_all(
+        options.machine, options.probes, options.repeats
+    )
+    return records

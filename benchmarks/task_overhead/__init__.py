@@ -14,26 +14,10 @@ from __future__ import annotations
 
 import argparse
 
+from benchmarks.options import measuring_part, ordinal, positive
 from benchmarks.records import Record
-from benchmarks.runner import UsageError
 
 __all__ = ["add_arguments", "run"]
-
-
-def positive(text: str) -> int:
-    """Return a count from the command line."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"a count of at least 1 is needed: got {text}")
-    return value
-
-
-def ordinal(text: str) -> int:
-    """Return a device's number from the command line."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"devices count from 0: got {text}")
-    return value
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,10 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> list[Record]:
     """Measure every case and its baselines."""
-    try:
-        from benchmarks.task_overhead import report
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "stf_places":
-            raise
-        raise UsageError("stf_places is not installed here: `pip install -e .` in the checkout") from error
-    return report.measure_all(options.machine, options.device, options.tasks, options.repeats)
+    records: list[Record] = measuring_part("task_overhead").measure_all(
+        options.machine, options.device, options.tasks, options.repeats
+    )
+    return records

@@ -12,19 +12,15 @@ import numpy as np
 
 import stf_places as stf
 from benchmarks.environment import current_driver
-from benchmarks.runner import UsageError
 from benchmarks.task_overhead.programs import TOKENS, Program
 from benchmarks.timing import collector_off
-from stf_places.errors import StfError
 
 __all__ = [
     "Measurement",
     "WrongResult",
-    "current_device",
     "measure",
     "measure_throughput",
     "simulated_machine",
-    "use_machine",
 ]
 
 COUNTS = ("tasks", "events_recorded", "waits", "waits_skipped", "copies", "allocations")
@@ -43,23 +39,6 @@ class Measurement:
     counts: dict[str, int]
 
 
-def use_machine(machine: str | None) -> None:
-    """Choose the machine; None leaves it to the environment.
-
-    Raises
-    ------
-    UsageError
-        If there is no such machine, or it cannot be used here.
-    """
-    try:
-        if machine is not None:
-            stf.use_machine(machine)
-        current_driver()
-    except (StfError, ValueError, OSError) as error:
-        chosen = "" if machine is None else f"--machine {machine}: "
-        raise UsageError(f"{chosen}{error}".replace("\n", " ")) from error
-
-
 @contextmanager
 def simulated_machine(otherwise: str) -> Iterator[None]:
     """Keep the current machine if it is simulated, else use another one for the block."""
@@ -68,26 +47,6 @@ def simulated_machine(otherwise: str) -> Iterator[None]:
         return
     with stf.use_machine(otherwise):
         yield
-
-
-@contextmanager
-def current_device(device: int) -> Iterator[None]:
-    """Make a device current, as any program that uses it has done, and put back what was current.
-
-    Raises
-    ------
-    UsageError
-        If the machine has no such device.
-    """
-    driver = current_driver()
-    if device >= driver.device_count():
-        raise UsageError(f"--device {device}: {driver.machine} has {driver.device_count()} device(s), from 0")
-    before = driver.current_context()
-    driver.set_current_context(driver.primary_context(device))
-    try:
-        yield
-    finally:
-        driver.set_current_context(before)
 
 
 def arrays(count: int, length: int = 16) -> list[np.ndarray[Any, np.dtype[np.float64]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.environment import Environment, current_environment
+from benchmarks.machines import current_device, use_machine
 from benchmarks.records import Baseline, Missing, Record, Spread
 from benchmarks.task_overhead import bare_python, cuda_stf, ours, raw_driver
 from benchmarks.task_overhead.programs import PROGRAMS, Program
@@ -93,9 +94,9 @@ def measure_all(machine: str | None, device: int, tasks: int, repeats: int) -> l
     WrongResult
         If a timed part did not do what it was to do.
     """
-    ours.use_machine(machine)
+    use_machine(machine)
     records = []
-    with ours.current_device(device):
+    with current_device(device):
         environment = current_environment(device)
         raw = raw_baselines(environment, device, tasks, repeats)
         for program in PROGRAMS:

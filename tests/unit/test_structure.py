@@ -38,9 +38,10 @@ ALLOWED = {
     "places": {"errors", "_native"},
     "machines": {"errors", "_native"},
     "flow": {"errors", "_native", "places"},
-    "viz": {"errors", "flow", "machines"},
+    "partitions": {"errors", "_native"},
+    "viz": {"errors", "flow", "machines", "partitions"},
     "interop": {"errors", "_native", "flow", "machines", "places", "viz"},
-    "__init__": {"_version", "errors", "flow", "machines", "places"},
+    "__init__": {"_version", "errors", "flow", "machines", "partitions", "places"},
 }
 # What each native layer may include.
 INCLUDES = {"driver": {"driver"}, "core": {"core", "driver"}, "cython": {"cython", "core", "driver"}}
