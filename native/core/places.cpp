@@ -1,5 +1,7 @@
 #include "core/places.hpp"
 
+#include <algorithm>
+
 #include "core/place_contexts.hpp"
 
 namespace stf_places {
@@ -91,12 +93,14 @@ DataPlace affine_of(const ExecPlace& place) {
   if (place.kind == ExecPlace::Kind::device || place.kind == ExecPlace::Kind::context) {
     return DataPlace::on(place.device);
   }
-  if (place.kind == ExecPlace::Kind::grid && place.places && place.places->size() == 1) {
-    return affine_of(place.places->front());
+  if (place.kind == ExecPlace::Kind::grid && place.places && !place.places->empty()) {
+    const DataPlace first = affine_of(place.places->front());
+    const auto shares_it = [&](const ExecPlace& one) { return affine_of(one) == first; };
+    if (std::all_of(place.places->begin(), place.places->end(), shares_it)) return first;
   }
   throw Error(ErrorKind::value,
               to_string(place) +
-                  " has no data place of its own: give dplace= with the dependency, or call "
+                  " has no data place that all its places share: give dplace= with the dependency, or call "
                   "set_affine_data_place on the grid");
 }
 

@@ -54,7 +54,8 @@ ExecPlace place_on(std::shared_ptr<PlaceContext> owner);
 // Error(wrong_context) for one of another machine. Whole devices and the host always pass.
 void require_usable(const ExecPlace& place, const Driver& driver);
 
-// The data place of a place's own memory. A grid has none: the caller gives one.
+// The data place of a place's own memory; of a grid, the one that all its places share. Throws
+// Error(value) where they share none: the caller gives one.
 DataPlace affine_of(const ExecPlace& place);
 
 }  // namespace stf_places

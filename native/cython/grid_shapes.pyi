@@ -1,1 +1,1 @@
-"""The shapes of grids, and what indices select of them; for compiled modules only."""
+"""The shapes of grids, the names of their axes, and what indices select of them; for compiled modules only."""

@@ -125,7 +125,7 @@ cdef exec_place place_of(const shared_ptr[Partition]& partition, RuntimeHandle r
     hold.value = partition
     place.value = cpp_place_of(partition.get()[0])
     place.partition = hold
-    place.machine = runtime
+    place.made_on = runtime
     return place
 
 
@@ -255,7 +255,7 @@ def adopt(uint64_t handle, int device, keeps, backing):
     with nogil:
         context = adopt_context(runtime.value.get()[0], handle, device, release, <void*>keeps)
     place.value = place_on(context)
-    place.machine = runtime
+    place.made_on = runtime
     place._backing = backing
     return place
 
@@ -272,7 +272,7 @@ cdef class ContextKeeper:
 
 def keep_context(exec_place place not None):
     cdef ContextKeeper keeper = ContextKeeper.__new__(ContextKeeper)
-    keeper.runtime = place.machine
+    keeper.runtime = place.made_on
     keeper.context = place.value.owner
     return keeper
 
@@ -284,7 +284,7 @@ def require_usable_here(exec_place place not None):
 
 # Whether the place stands on a context of another owner.
 def is_adopted(exec_place place not None):
-    return place.machine is not None and place.partition is None
+    return place.made_on is not None and place.partition is None
 
 
 def context_handle(exec_place place not None):

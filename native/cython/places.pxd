@@ -53,16 +53,12 @@ cdef class exec_place:
     cdef object __weakref__
     cdef ExecPlace value
     cdef data_place _affine              # None unless set_affine_data_place was called on this object
-    cdef RuntimeHandle machine           # of a place with a context, and of a grid that has one: outlives it
+    cdef RuntimeHandle made_on           # machine of a place with a context, and of a grid that has one: outlives it
     cdef object _backing                 # what `backing_context` returns
     cdef object partition                # SmPartition: the hold on the SMs of a place of green_places(), else None
 
     cdef exec_place copied(self)
     cdef str text(self)
-
-cdef class exec_place_grid(exec_place):
-    cdef readonly tuple places           # exec_place objects in C order
-    cdef tuple _dims                     # one length an axis, not padded
 
 cdef class exec_place_resources:
     cdef shared_ptr[StreamPool] pool

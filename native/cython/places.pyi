@@ -1,14 +1,13 @@
-"""Places as values: where tasks run (`exec_place`, `exec_place_grid`) and where bytes lie (`data_place`)."""
+"""Places as values: where tasks run (`exec_place`) and where bytes lie (`data_place`)."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from types import EllipsisType, TracebackType
-from typing import Any, Literal, SupportsIndex, TypeAlias, TypeVar
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Literal, SupportsIndex, TypeVar
 
 from stf_places.places.green_contexts import green_ctx_view
 from stf_places.places.streams import CudaStream
 
 _Place = TypeVar("_Place", bound="exec_place")
-_Key: TypeAlias = SupportsIndex | slice | EllipsisType | tuple[SupportsIndex | slice | EllipsisType, ...]
 
 class data_place:
     """Say where bytes lie. An immutable value: hashable, compared by what it is.
@@ -51,6 +50,38 @@ class data_place:
     @staticmethod
     def current_device() -> data_place:
         """Return the memory of the device whose context is current on this thread, else of device 0."""
+    @staticmethod
+    def locality_domain(dev_id: SupportsIndex, domain: SupportsIndex) -> data_place:
+        """Return the memory of a locality domain of a device.
+
+        Parameters
+        ----------
+        dev_id : int
+            Ordinal of the device.
+        domain : int
+            Number of the domain, from 0; `exec_place_grid.locality_domain_count` tells how many there are.
+
+        Returns
+        -------
+        data_place
+            That of the whole device: drivers so far know no domains, so each device is one.
+
+        Raises
+        ------
+        TypeError
+            If an argument is no int.
+        InvalidDevice
+            If there is no such device.
+        IndexError
+            If it has no such domain.
+
+        Examples
+        --------
+        >>> import stf_places as stf
+        >>> with stf.use_machine("sim:h200x1"):
+        ...     data_place.locality_domain(0, 0) == data_place.device(0)
+        True
+        """
     @staticmethod
     def green_ctx(view: green_ctx_view) -> data_place:
         """Return the memory of a view's device: partitions share it, and the instances of data in it.
@@ -205,6 +236,38 @@ class exec_place:
             If it is no view.
         """
     @staticmethod
+    def locality_domain(dev_id: SupportsIndex, domain: SupportsIndex) -> exec_place:
+        """Return the place of a locality domain: SMs and memory of a device that lie close to each other.
+
+        Parameters
+        ----------
+        dev_id : int
+            Ordinal of the device.
+        domain : int
+            Number of the domain, from 0; `exec_place_grid.locality_domain_count` tells how many there are.
+
+        Returns
+        -------
+        exec_place
+            The whole device: drivers so far know no domains, so each device is one.
+
+        Raises
+        ------
+        TypeError
+            If an argument is no int.
+        InvalidDevice
+            If there is no such device.
+        IndexError
+            If it has no such domain.
+
+        Examples
+        --------
+        >>> import stf_places as stf
+        >>> with stf.use_machine("sim:h200x1"):
+        ...     exec_place.locality_domain(0, 0) == exec_place.device(0)
+        True
+        """
+    @staticmethod
     def rest(places: Iterable[exec_place]) -> exec_place:
         """Return the place of all SMs of a split that these places do not hold.
 
@@ -260,7 +323,7 @@ class exec_place:
         """
     @property
     def affine_data_place(self) -> data_place | None:
-        """What `data_place.affine()` means for a task here; None for a grid to which none was given."""
+        """What `data_place.affine()` means for a task here; None for a grid whose places share none."""
     def set_affine_data_place(self, dplace: data_place) -> None:
         """Set what `data_place.affine()` means for tasks on this object; other objects are left alone.
 
@@ -318,71 +381,6 @@ class exec_place:
         """
     def __hash__(self) -> int: ...
     def __eq__(self, other: object) -> bool: ...
-
-class exec_place_grid(exec_place):
-    """Arrange places along 1 to 4 axes, in C order.
-
-    Indexing follows NumPy: an index for each axis gives a place, fewer indices and slices give a grid, and
-    ``len`` and iteration go over the first axis. `places` and `get_place` count through all of them.
-
-    Notes
-    -----
-    A grid has no affine data place until `set_affine_data_place` gives it one.
-
-    Examples
-    --------
-    >>> grid = exec_place_grid.create([exec_place.device(i) for i in range(4)], (2, 2))
-    >>> grid.dims, grid[1, 0] == exec_place.device(2), grid[:, 1].shape
-    ((2, 2, 1, 1), True, (2,))
-    """
-
-    places: tuple[exec_place, ...]
-    """The places, in C order."""
-
-    @staticmethod
-    def from_devices(device_ids: Iterable[SupportsIndex]) -> exec_place_grid:
-        """Return a grid with one axis of whole devices.
-
-        Raises
-        ------
-        TypeError
-            If it is no sequence of ints.
-        ValueError
-            If it is empty or an ordinal is negative.
-        """
-    @staticmethod
-    def create(
-        places: Iterable[exec_place],
-        grid_dims: SupportsIndex | Sequence[SupportsIndex] | None = None,
-        mapper: None = None,
-    ) -> exec_place_grid:
-        """Return a grid of places.
-
-        Parameters
-        ----------
-        places : iterable of exec_place
-            Single places, in C order.
-        grid_dims : int or sequence of int
-            One length an axis. None: one axis.
-        mapper : None
-            Reserved for composite data places.
-
-        Raises
-        ------
-        TypeError
-            If an item is no place, or is a grid; if `grid_dims` is no sequence of ints.
-        ValueError
-            If there is no place, or `grid_dims` has no axis, more than 4, one below 1, or another product than
-            the number of places.
-        NotSupported
-            If a mapper is given.
-        """
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Places along each axis."""
-    def __getitem__(self, key: _Key) -> exec_place | exec_place_grid: ...
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[exec_place]: ...
 
 class exec_place_resources:
     """Own the streams of places, for `exec_place.pick_stream` and for contexts.

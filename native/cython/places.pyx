@@ -3,15 +3,11 @@ from libc.stdint cimport uint64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.utility cimport move
-from libcpp.vector cimport vector
 from operator import index
 
 from stf_places._native.errors cimport raise_stf_error
-from stf_places._native.grid_shapes cimport MAX_RANK, grid_shape, selection
 from stf_places._native.runtime cimport Driver, Runtime, RuntimeHandle, current_runtime, opened_runtime
 from stf_places._native.stream_arguments cimport cuda_stream, stream_handle_on
-
-from stf_places.errors import NotSupported
 
 cdef extern from "core/allocation.hpp" namespace "stf_places" nogil:
     uint64_t allocate_at(Runtime&, const DataPlace&, size_t, uint64_t) except +raise_stf_error
@@ -28,16 +24,11 @@ cdef extern from * nogil:
     """
     #include "core/places.hpp"
     #include "core/streams.hpp"
-    static void stf_set_places(stf_places::ExecPlace& grid, std::vector<stf_places::ExecPlace> places) {
-      grid.kind = stf_places::ExecPlace::Kind::grid;
-      grid.places = std::make_shared<const std::vector<stf_places::ExecPlace>>(std::move(places));
-    }
     static void stf_let_go(stf_places::ExecPlace& place) { const auto last = std::move(place); }
     static std::shared_ptr<stf_places::StreamPool> stf_make_pool(std::shared_ptr<stf_places::Runtime> runtime) {
       return std::make_shared<stf_places::StreamPool>(std::move(runtime));
     }
     """
-    void stf_set_places(ExecPlace&, vector[ExecPlace]) except +raise_stf_error
     void stf_let_go(ExecPlace&)
     shared_ptr[StreamPool] stf_make_pool(shared_ptr[Runtime]) except +raise_stf_error
 
@@ -49,6 +40,20 @@ cdef int ordinal(object dev_id) except -1:
     if not 0 <= number < 1 << 31:
         raise ValueError(f"device ordinals count from 0: got {number}")
     return number
+
+
+# Drivers so far know no locality domains, so a device is one.
+cdef int device_of_domain(object dev_id, object domain) except -1:
+    cdef int device = ordinal(dev_id)
+    cdef int number
+    try:
+        number = ordinal(domain)
+    except TypeError:
+        raise TypeError(f"a locality domain is an int, counted from 0: got {domain!r} ({type(domain).__name__})") from None
+    current_runtime().value.get().check_device(device)
+    if number != 0:
+        raise IndexError(f"device {device} has 1 locality domain, number 0: got {number}")
+    return device
 
 
 cdef size_t byte_count(object nbytes) except? 0:
@@ -119,6 +124,10 @@ cdef class data_place:
     def green_ctx(view):
         return data_place.device(faces().view_device(view))
 
+    @staticmethod
+    def locality_domain(dev_id, domain):
+        return data_place.device(device_of_domain(dev_id, domain))
+
     @property
     def kind(self):
         if self.value.kind == DataKind.device:
@@ -176,7 +185,7 @@ cdef class exec_place:
                         "or exec_place.from_context(ctx)")
 
     def __dealloc__(self):
-        if self.machine is not None:
+        if self.made_on is not None:
             with nogil:
                 stf_let_go(self.value)
 
@@ -209,6 +218,10 @@ cdef class exec_place:
         return place
 
     @staticmethod
+    def locality_domain(dev_id, domain):
+        return exec_place.device(device_of_domain(dev_id, domain))
+
+    @staticmethod
     def rest(places):
         from stf_places._native.partitions import rest
         return rest(list(places))
@@ -218,7 +231,7 @@ cdef class exec_place:
         cdef exec_place place = exec_place.__new__(exec_place)
         place.value = self.value
         place.partition = self.partition
-        place.machine = self.machine
+        place.made_on = self.made_on
         place._backing = self._backing
         return place
 
@@ -261,7 +274,7 @@ cdef class exec_place:
             return self._affine
         if self.value.kind == ExecKind.host:
             return data_place.host()
-        return None if self.value.kind == ExecKind.grid else data_place.device(self.value.device)
+        return data_place.device(self.value.device)
 
     def set_affine_data_place(self, data_place dplace not None):
         if dplace.value.kind == DataKind.affine:
@@ -327,123 +340,12 @@ cdef class exec_place:
         return f"exec_place.{self.kind}({argument})"
 
     def __repr__(self):
-        return self.text() + machine_note(self.machine)
+        return self.text() + machine_note(self.made_on)
 
 
 cdef object faces():
     from stf_places.places import green_contexts
     return green_contexts
-
-
-cdef class exec_place_grid(exec_place):
-    def __init__(self):
-        raise TypeError("a grid is made by exec_place_grid.from_devices(device_ids) or "
-                        "exec_place_grid.create(places, grid_dims)")
-
-    def __dealloc__(self):
-        # Before `places` goes, which may hold the last machine.
-        if self.machine is not None:
-            with nogil:
-                stf_let_go(self.value)
-
-    @staticmethod
-    def from_devices(device_ids):
-        if isinstance(device_ids, (str, bytes)) or not hasattr(type(device_ids), "__iter__"):
-            raise TypeError(f"device_ids is a sequence of device ordinals: got {device_ids!r}")
-        return exec_place_grid.create([exec_place.device(dev_id) for dev_id in device_ids])
-
-    @staticmethod
-    def create(places, grid_dims=None, mapper=None):
-        if mapper is not None:
-            raise NotSupported("mapper= needs composite data places, which this version does not have: leave it out and "
-                               "give each dependency a data place")
-        cdef tuple given = tuple(places)
-        cdef vector[ExecPlace] values
-        for place in given:
-            if not isinstance(place, exec_place):
-                raise TypeError(f"a grid is made of exec_place objects: got {place!r} ({type(place).__name__}); for "
-                                "device ordinals use exec_place_grid.from_devices")
-            if isinstance(place, exec_place_grid):
-                raise TypeError(f"a grid is made of single places: got {(<exec_place>place).text()}; give its .places")
-            values.push_back((<exec_place>place).value)
-        if not given:
-            raise ValueError("a grid has 1 place or more: got none")
-        cdef exec_place_grid grid = exec_place_grid.__new__(exec_place_grid)
-        grid._dims = grid_shape(grid_dims, len(given))
-        grid.places = given
-        for place in given:
-            if (<exec_place>place).machine is not None:
-                grid.machine = (<exec_place>place).machine
-        stf_set_places(grid.value, values)
-        return grid
-
-    @property
-    def size(self):
-        return len(self.places)
-
-    @property
-    def sm_count(self):
-        return sum([place.sm_count for place in self.places])
-
-    @property
-    def shape(self):
-        return self._dims
-
-    @property
-    def dims(self):
-        return self._dims + (1,) * (MAX_RANK - len(self._dims))
-
-    def get_place(self, idx):
-        number = index(idx)
-        if not 0 <= number < len(self.places):
-            raise IndexError(f"places of this grid are numbered 0 to {len(self.places) - 1}, in C order: got {number}")
-        return self.places[number]
-
-    def __getitem__(self, key):
-        ranges, kept = selection(key, self._dims)
-        numbers = [0]
-        for chosen, length in zip(ranges, self._dims):
-            numbers = [number * length + one for number in numbers for one in chosen]
-        if not kept:
-            return self.places[numbers[0]]
-        if not numbers:
-            raise ValueError(f"a grid has 1 place or more: {key!r} selects none of a grid of shape {self._dims}")
-        return exec_place_grid.create([self.places[number] for number in numbers],
-                                      tuple(len(ranges[axis]) for axis in kept))
-
-    def __len__(self):
-        return self._dims[0]
-
-    def __iter__(self):
-        for number in range(self._dims[0]):
-            yield self[number]
-
-    def pick_stream(self, exec_place_resources resources not None, for_computation=True):
-        return (<exec_place>self.places[0]).pick_stream(resources, for_computation)
-
-    def __enter__(self):
-        raise TypeError(f"a thread has one current context: a grid of {len(self.places)} place(s) cannot be entered; "
-                        "enter one of its places")
-
-    def __eq__(self, other):
-        if not isinstance(other, exec_place):
-            return NotImplemented
-        if not isinstance(other, exec_place_grid):
-            return False
-        return self._dims == (<exec_place_grid>other)._dims and self.places == (<exec_place_grid>other).places
-
-    def __hash__(self):
-        return hash((exec_place_grid, self._dims, self.places))
-
-    def __reduce__(self):
-        return exec_place_grid.create, (self.places, self._dims)
-
-    cdef str text(self):
-        cdef exec_place place
-        if len(self._dims) == 1 and all([(<exec_place>one).value.kind == ExecKind.device for one in self.places]):
-            return f"exec_place_grid.from_devices({[(<exec_place>one).value.device for one in self.places]})"
-        texts = ", ".join([(<exec_place>one).text() for one in self.places])
-        return f"exec_place_grid.create([{texts}], grid_dims={self._dims})"
 
 
 cdef class exec_place_resources:

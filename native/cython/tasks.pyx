@@ -7,7 +7,7 @@ from stf_places._native.callbacks cimport HostCall, hand_over, make_call, releas
 from stf_places._native.core cimport (
     Context, DataPlace, Dependency, Mode, TaskState, cpu_reaches, executes, runs_on_host)
 from stf_places._native.data cimport logical_data
-from stf_places._native.places cimport exec_place_grid
+from stf_places._native.grids cimport exec_place_grid
 from stf_places._native.signals cimport stf_python_interrupt
 from stf_places._native.stream_arguments cimport cuda_stream
 from stf_places._native.views cimport host_array, stf_cai

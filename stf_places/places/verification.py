@@ -9,7 +9,8 @@ from itertools import groupby
 from operator import index
 from typing import Any, SupportsFloat, SupportsIndex
 
-from stf_places._native.places import exec_place, exec_place_grid
+from stf_places._native.grids import exec_place_grid
+from stf_places._native.places import exec_place
 from stf_places.places.probe_runs import RESIDENT_BLOCKS, ProbeLoad, ProbeSite, sightings
 
 __all__ = ["PlaceProbe", "PlacesReport", "verify_places"]

@@ -35,11 +35,13 @@ def test_places_are_compared_by_what_they_are():
     assert exec_place.device(0) != grid_of(1)
 
 
-def test_grids_are_compared_by_places_and_shape():
+def test_grids_are_compared_by_places_shape_and_axes():
     assert grid_of(4, (2, 2)) == grid_of(4, (2, 2))
     assert hash(grid_of(4, (2, 2))) == hash(grid_of(4, (2, 2)))
     assert grid_of(4, (2, 2)) != grid_of(4)
     assert grid_of(2) != exec_place_grid.from_devices([1, 0])
+    assert exec_place_grid.from_devices([0, 1], axes=("gpu",)) != grid_of(2)
+    assert len({grid_of(2), grid_of(2).reshape(2, axes=("x",)), grid_of(2).reshape(2, axes=("y",))}) == 2
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,9 @@ def test_kind_and_device(place, kind, device):
         exec_place.device(2),
         grid_of(3),
         grid_of(4, (2, 2)),
+        grid_of(3).reshape(3, axes=("gpu",)),
+        grid_of(4).reshape((2, 2), axes=("node's", "gpu")),
+        grid_of(4, (2, 2))[0],
     ],
     ids=lambda place: repr(place).partition("  #")[0],
 )
@@ -116,6 +121,10 @@ def test_affine_data_place():
     assert exec_place.device(1).affine_data_place == data_place.device(1)
     assert exec_place.host().affine_data_place == data_place.host()
     assert grid_of(2).affine_data_place is None
+    assert grid_of(2)[1:].affine_data_place == data_place.device(1)
+    assert exec_place_grid.from_devices([1, 1]).affine_data_place == data_place.device(1)
+    assert exec_place_grid.create([exec_place.host()] * 2).affine_data_place == data_place.host()
+    assert exec_place_grid.create([exec_place.device(0), exec_place.host()]).affine_data_place is None
 
 
 def test_the_setter_changes_one_object_alone():
@@ -195,10 +204,11 @@ def test_grid_dims_are_validated(dims, text):
 def test_grids_refuse_what_is_no_place():
     with pytest.raises(TypeError, match=r"for device ordinals use exec_place_grid\.from_devices"):
         exec_place_grid.create([0, 1])
-    with pytest.raises(
-        TypeError, match=r"a grid is made of single places: got exec_place_grid.from_devices\(\[0, 1\]\)"
-    ):
-        exec_place_grid.create([grid_of(2)])
+    for wrong in (exec_place.device(0), 2, "xy"):
+        with pytest.raises(
+            TypeError, match=r"places is a sequence of exec_place objects: got .*give \[place\]"
+        ):
+            exec_place_grid.create(wrong)
     with pytest.raises(ValueError, match="a grid has 1 place or more: got none"):
         exec_place_grid.from_devices([])
     with pytest.raises(TypeError, match="device_ids is a sequence of device ordinals: got 2"):
