@@ -165,6 +165,13 @@ def test_the_kernel_is_compiled_once(cuda, kernel_folder):
 # ---- Overlap in time
 
 
+def assert_lasts(machine, probe, expected_us):
+    """Check a probe's time: the kernel spins that long at least, and on the simulated clock hardly longer."""
+    lasted = probe.end_us - probe.start_us
+    assert lasted >= expected_us - 10
+    assert not machine.simulated or lasted < 1.2 * expected_us
+
+
 def test_four_places_work_at_once(machine):
     report = verify_places(green_places(32))
     assert len(report.probes) == 4
@@ -172,15 +179,15 @@ def test_four_places_work_at_once(machine):
     assert report.most_at_once == {0: 4}
     assert min(probe.start_us for probe in report.probes) == 0
     for probe in report.probes:  # 8 blocks an SM, 2 at once, 300 us each
-        assert 1190 <= probe.end_us - probe.start_us < 3000, str(report)
+        assert_lasts(machine, probe, 1200)
 
 
 def test_work_lasts_as_long_as_asked(machine):
     (place,) = green_places(16, 1)
     (probe,) = verify_places([place], blocks_per_sm=2, duration_us=1000).probes
-    assert 999 <= probe.end_us - probe.start_us < 2000
+    assert_lasts(machine, probe, 1000)
     (probe,) = verify_places([place], blocks_per_sm=6, duration_us=100.0).probes
-    assert 299 <= probe.end_us - probe.start_us < 1000
+    assert_lasts(machine, probe, 300)
 
 
 def test_the_model_does_not_run_two_kernels_on_one_sm(simulated):
