@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.options import ordinal, positive
+from benchmarks.options import measuring_part, ordinal, positive
 from benchmarks.records import Record
-from benchmarks.runner import UsageError
 
 __all__ = ["add_arguments", "run"]
 
@@ -32,15 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> list[Record]:
     """Measure every pair."""
-    from benchmarks.isolation.pairs import measure_all
-    from stf_places import errors, use_machine
-
-    try:
-        with use_machine(options.machine or "cuda") as machine:
-            if machine.simulated:
-                raise UsageError(
-                    f"isolation needs a GPU: {machine.name} models neither caches nor contention"
-                )
-            return measure_all(options.device, options.repeats)
-    except (errors.NotSupported, errors.InvalidDevice) as error:
-        raise UsageError(f"isolation needs a GPU: {error}") from error
+    records: list[Record] = measuring_part("isolation", "pairs").measure_all(
+        options.machine or "cuda", options.device, options.repeats
+    )
+    return records

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import stf_places as stf
-from benchmarks.environment import current_environment
+from benchmarks.environment import current_driver, current_environment
 from benchmarks.isolation.kernels import MIB, Work, Workshop
+from benchmarks.machines import use_machine
 from benchmarks.records import Baseline, Record, Spread
+from benchmarks.runner import UsageError
 
 VICTIM_SMS = 16
 
@@ -105,14 +107,21 @@ def neighbours(shop: Workshop, rest: Any, resources: Any, device: int) -> list[N
     ]
 
 
-def measure_all(device: int, repeats: int) -> list[Record]:
+def measure_all(machine: str, device: int, repeats: int) -> list[Record]:
     """Measure every victim beside every neighbour.
 
     Raises
     ------
+    UsageError
+        If the machine cannot be used here or is simulated, or has no such device.
     RuntimeError
         If a copy differs from its source, or the tiny kernels were not all run.
     """
+    use_machine(machine)
+    if current_driver().simulated:
+        raise UsageError(f"isolation needs a GPU: {machine} models neither caches nor contention")
+    if device >= current_driver().device_count():
+        raise UsageError(f"--device {device}: there are {current_driver().device_count()} device(s), from 0")
     environment = current_environment(device)
     places = stf.green_places(VICTIM_SMS, 1, device_id=device)
     rest = stf.exec_place.rest(places)

@@ -171,6 +171,8 @@ void Layout::contribute(const Axis& axis, const std::int64_t* __restrict coords,
     const std::int64_t x = coords[i * step];
     std::int64_t part = (Flags & shifts) ? x >> shift : by_block(x);
     if (Flags & wraps_around) part -= parts * by_parts(part);
+    // Another thread may write to the coordinates after they were checked: the table is never left.
+    if (!(Flags & multiplies)) part = std::min<std::uint64_t>(part, parts - 1);
     const std::int64_t place = (Flags & multiplies) ? part * factor : table[part];
     out[i] = place + ((Flags & adds) ? out[i] : base);
   }
@@ -241,7 +243,7 @@ void Layout::report_outside(const std::int64_t* coords, std::size_t row) const {
                                     std::to_string(row));
 }
 
-std::vector<AxisRange> Layout::ranges(std::size_t axis, std::int64_t part) const {
+AxisRanges Layout::ranges(std::size_t axis, std::int64_t part) const {
   if (axis >= rank()) {
     throw Error(ErrorKind::index,
                 "a layout of rank " + std::to_string(rank()) + " has no axis " + std::to_string(axis));
@@ -253,16 +255,12 @@ std::vector<AxisRange> Layout::ranges(std::size_t axis, std::int64_t part) const
   }
   const Axis& cut = axes_[axis];
   if (cut.count(part, cut.length) == 0) return {};
-  if (cut.whole) return {{0, cut.length, 1}};
-  if (cut.block == 1 && cut.wraps) return {{part, cut.length, cut.parts()}};
-  std::vector<AxisRange> result;
+  if (cut.whole) return {0, 0, cut.length, 1, cut.length, 1};
+  if (cut.block == 1 && cut.wraps) return {part, 0, cut.length - part, 1, cut.length, cut.parts()};
   const std::int64_t blocks = (cut.length - 1) / cut.block + 1;
-  result.reserve(static_cast<std::size_t>((blocks - part - 1) / cut.parts() + 1));
-  for (std::int64_t b = part; b < blocks; b += cut.parts()) {
-    const std::int64_t start = b * cut.block;
-    result.push_back({start, start + std::min(cut.block, cut.length - start), 1});
-  }
-  return result;
+  return {part * cut.block, cut.parts() * cut.block,
+          cut.block,        (blocks - part - 1) / cut.parts() + 1,
+          cut.length,       1};
 }
 
 std::vector<std::int64_t> Layout::parts_of(std::int64_t place) const {

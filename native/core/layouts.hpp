@@ -18,9 +18,13 @@ struct LayoutAxis {
   std::vector<std::int64_t> places{0};  // by part: what the part adds to the place's index
 };
 
-// Elements start, start + step, ... below stop, of one axis.
-struct AxisRange {
+// What a part owns of an axis: `count` ranges, number k from start + k * stride, over `length` elements but
+// never beyond `stop`, every `step`-th of them.
+struct AxisRanges {
   std::int64_t start = 0;
+  std::int64_t stride = 0;
+  std::int64_t length = 0;
+  std::int64_t count = 0;
   std::int64_t stop = 0;
   std::int64_t step = 1;
 };
@@ -47,7 +51,7 @@ class Layout {
   void owners(const std::int64_t* coords, std::size_t count, std::int64_t* out) const;
   // What a part owns of an axis, in ascending order; one range unless blocks longer than one element go
   // around. Empty for a part beyond the last block. A place's parts: see `parts_of`.
-  std::vector<AxisRange> ranges(std::size_t axis, std::int64_t part) const;
+  AxisRanges ranges(std::size_t axis, std::int64_t part) const;
   // The part of each axis that a place has, or an empty vector when it owns nothing because it is a replica.
   std::vector<std::int64_t> parts_of(std::int64_t place) const;
   // Elements that each place owns.

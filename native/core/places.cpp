@@ -1,6 +1,7 @@
 #include "core/places.hpp"
 
 #include <algorithm>
+#include <sstream>
 
 #include "core/place_contexts.hpp"
 
@@ -33,9 +34,10 @@ std::string to_string(const DataPlace& place) {
 namespace {
 std::string describe_context(const ExecPlace& place) {
   const int sm_count = place.owner ? place.owner->sm_count() : 0;
-  const std::string size = sm_count > 0 ? std::to_string(sm_count) + " SMs, " : "";
-  return "context(" + size + "device " + std::to_string(place.device) + ", " + std::to_string(place.context) +
-         ")";
+  std::ostringstream text;
+  text << "place of " << (sm_count > 0 ? std::to_string(sm_count) + " SMs of " : "") << "device "
+       << place.device << ", context 0x" << std::hex << place.context;
+  return text.str();
 }
 }  // namespace
 
@@ -73,9 +75,10 @@ ExecPlace place_on(std::shared_ptr<PlaceContext> owner) {
 void require_usable(const ExecPlace& place, const Driver& driver) {
   if (!place.owner) return;
   if (&place.owner->driver() != &driver) {
-    throw Error(
-        ErrorKind::wrong_context,
-        to_string(place) + " belongs to a machine that was in use earlier: make it again on this one");
+    throw Error(ErrorKind::wrong_context,
+                to_string(place) + " is of machine '" + std::string(place.owner->driver().machine()) +
+                    "' and was given to one of machine '" + std::string(driver.machine()) +
+                    "', or to the same machine opened anew: use places and contexts of one machine");
   }
   if (place.owner->generation() != place.generation) {
     throw Error(ErrorKind::partition,

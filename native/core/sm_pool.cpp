@@ -1,6 +1,7 @@
 #include "core/sm_pool.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 namespace stf_places {
@@ -22,10 +23,16 @@ int total_of(const std::vector<SmResource>& groups) {
   return sum;
 }
 
+int sum_of(const std::vector<int>& counts) { return std::accumulate(counts.begin(), counts.end(), 0); }
+
+bool is_uniform(const std::vector<int>& counts) {
+  return std::all_of(counts.begin(), counts.end(), [&](int count) { return count == counts.front(); });
+}
+
 // The nearest requests in the order in which they are tried: fewer places of one size, or smaller ones.
 SplitRequest smaller(SplitRequest request, const SmResource& whole) {
   auto& counts = request.counts;
-  const bool uniform = std::all_of(counts.begin(), counts.end(), [&](int c) { return c == counts.front(); });
+  const bool uniform = is_uniform(counts);
   const auto largest = std::max_element(counts.begin(), counts.end());
   const auto [step, least] = steps_of(whole, request.fine);
   if (*largest > whole.sm_count) {
@@ -196,19 +203,32 @@ SplitPlan SmPool::plan(const SplitRequest& request, const Holders& leaving) {
   return refused;
 }
 
+// Of fewer places and of smaller ones, where all are to be equal, what grants more SMs.
 std::vector<int> SmPool::nearest(const SplitRequest& request, const Holders& leaving) {
   SplitRequest attempt = request;
   attempt.as_many = false;
   const std::size_t most = static_cast<std::size_t>(std::max(1, whole_.sm_count));
   if (attempt.counts.size() > most) attempt.counts.resize(most);
+  std::vector<int> shrunk;
+  if (is_uniform(attempt.counts)) {
+    const auto [step, least] = steps_of(whole_, request.fine);
+    SplitRequest all = attempt;
+    int each = std::min(attempt.counts.front(), whole_.sm_count) / step * step;
+    for (; each >= least && shrunk.empty(); each -= step) {
+      all.counts.assign(attempt.counts.size(), each);
+      if (SplitPlan plan = best(all, leaving); plan.fits) shrunk = plan.sm_counts;
+    }
+  }
   while (true) {
     attempt = smaller(attempt, whole_);
-    if (attempt.counts.empty()) return {};
-    if (SplitPlan plan = best(attempt, leaving); plan.fits) return plan.sm_counts;
+    if (attempt.counts.empty()) return shrunk;
+    if (SplitPlan plan = best(attempt, leaving); plan.fits) {
+      return sum_of(shrunk) >= sum_of(plan.sm_counts) ? shrunk : plan.sm_counts;
+    }
   }
 }
 
-std::string SmPool::why_not(const SplitRequest& request, const Holders& leaving) const {
+std::string SmPool::why_not(const SplitRequest& request, const Holders& leaving) {
   const std::string whole = (keep_ ? "the place has " : "device " + std::to_string(whole_.device) + " has ") +
                             std::to_string(whole_.sm_count) + " SMs";
   std::set<std::string> texts;
@@ -232,11 +252,19 @@ std::string SmPool::why_not(const SplitRequest& request, const Holders& leaving)
     if (request.coscheduled > 0) reason += ", and a co-scheduled split needs the whole";
     reason += "; let go of them, or split one of them with within=";
   } else if (!request.fine) {
-    const auto smallest = known_.find({steps_of(whole_, false).least, false});
-    if (smallest != known_.end() && smallest->second->left.sm_count > 0) {
+    const int least = steps_of(whole_, false).least;
+    const auto smallest = known_.find({least, false});
+    const bool asked_for_it =
+        std::all_of(request.counts.begin(), request.counts.end(), [&](int asked) { return asked <= least; });
+    if (asked_for_it && smallest != known_.end() && smallest->second->left.sm_count > 0) {
       reason += ", " + std::to_string(total_of(smallest->second->groups)) + " of them in groups of " +
                 std::to_string(smallest->first.first);
     }
+  }
+  if (count == 0 && !request.fine && request.coscheduled == 0) {
+    SplitRequest fine = request;
+    fine.fine = true;
+    if (best(fine, leaving).fits) reason += "; with fine_grained=True it can be met";
   }
   return reason;
 }

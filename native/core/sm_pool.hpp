@@ -70,7 +70,7 @@ class SmPool {
   SplitPlan best(const SplitRequest& request, const Holders& leaving);
   SplitPlan best_of(const SplitRequest& request, const Candidates& candidates);
   std::vector<int> nearest(const SplitRequest& request, const Holders& leaving);
-  std::string why_not(const SplitRequest& request, const Holders& leaving) const;
+  std::string why_not(const SplitRequest& request, const Holders& leaving);
   std::shared_ptr<PlaceContext> context_for(const Partition& partition, const SplitRequest& request);
   void check_version(const SplitRequest& request);
   Driver& driver() const { return released_->driver(); }

@@ -5,7 +5,7 @@ from operator import index
 
 cdef tuple lengths_of(given, str name):
     try:
-        return (index(given),) if hasattr(type(given), "__index__") else tuple(map(index, given))
+        return tuple(map(index, given)) if hasattr(type(given), "__iter__") else (index(given),)
     except TypeError:
         raise TypeError(f"{name} is an int or a sequence of ints: got {given!r}") from None
 

@@ -1,4 +1,5 @@
 # distutils: language = c++
+cimport cython
 from libcpp.vector cimport vector
 from math import prod
 from operator import index
@@ -81,6 +82,7 @@ cdef str shape_text(tuple shape):
     return f"shape {shape}" if shape else "a single place"
 
 
+@cython.no_gc_clear
 cdef class exec_place_grid(exec_place):
     def __init__(self):
         raise TypeError("a grid is made by exec_place_grid.from_devices(device_ids), "

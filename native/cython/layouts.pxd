@@ -10,8 +10,11 @@ cdef extern from "core/layouts.hpp" namespace "stf_places" nogil:
         int64_t length
         int64_t block
         vector[int64_t] places
-    cdef cppclass AxisRange:
+    cdef cppclass AxisRanges:
         int64_t start
+        int64_t stride
+        int64_t length
+        int64_t count
         int64_t stop
         int64_t step
     cdef cppclass PageRun:
@@ -24,7 +27,7 @@ cdef extern from "core/layouts.hpp" namespace "stf_places" nogil:
         int64_t place_count() const
         int64_t size() const
         void owners(const int64_t*, size_t, int64_t*) except +raise_stf_error
-        vector[AxisRange] ranges(size_t, int64_t) except +raise_stf_error
+        AxisRanges ranges(size_t, int64_t) except +raise_stf_error
         vector[int64_t] parts_of(int64_t) except +raise_stf_error
         vector[int64_t] elements() except +raise_stf_error
         vector[PageRun] pages(size_t, size_t) except +raise_stf_error

@@ -8,8 +8,9 @@ import numpy.typing as npt
 
 #: Length of an array axis, elements of a block, and by part what it adds to the place's index.
 Axis: TypeAlias = tuple[int, int, Sequence[int]]
-#: Start, stop and step.
-Range: TypeAlias = tuple[int, int, int]
+#: Start, stride, length, count, stop and step: range number k goes from ``start + k * stride`` over `length` elements
+#: but never beyond `stop`, every `step`-th of them.
+Ranges: TypeAlias = tuple[int, int, int, int, int, int]
 
 class LayoutHandle:
     """Hold a layout of the core.
@@ -32,8 +33,8 @@ class LayoutHandle:
         IndexError
             If a row lies outside the array: the first is named.
         """
-    def ranges(self, axis: int, part: int) -> list[Range]:
-        """Return what a part owns of an axis, ascending."""
+    def ranges(self, axis: int, part: int) -> Ranges:
+        """Return what a part owns of an axis."""
     def parts_of(self, place: int) -> tuple[int, ...] | None:
         """Return the part of each axis that a place has; None for a place that owns nothing (a replica's)."""
     def elements(self) -> npt.NDArray[np.int64]:

@@ -84,10 +84,10 @@ cdef class LayoutHandle:
             raise IndexError(f"axes count from 0: got {axis}")
         cdef size_t axis_ = number(axis, "axis")
         cdef int64_t part_ = number(part, "part")
-        cdef vector[AxisRange] found
+        cdef AxisRanges found
         with nogil:
             found = self.layout.get().ranges(axis_, part_)
-        return [(each.start, each.stop, each.step) for each in found]
+        return found.start, found.stride, found.length, found.count, found.stop, found.step
 
     def parts_of(self, place):
         cdef int64_t place_ = number(place, "place")

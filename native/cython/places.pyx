@@ -1,4 +1,5 @@
 # distutils: language = c++
+cimport cython
 from libc.stdint cimport uint64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
@@ -45,11 +46,9 @@ cdef int ordinal(object dev_id) except -1:
 # Drivers so far know no locality domains, so a device is one.
 cdef int device_of_domain(object dev_id, object domain) except -1:
     cdef int device = ordinal(dev_id)
-    cdef int number
-    try:
-        number = ordinal(domain)
-    except TypeError:
-        raise TypeError(f"a locality domain is an int, counted from 0: got {domain!r} ({type(domain).__name__})") from None
+    if isinstance(domain, bool) or not hasattr(type(domain), "__index__"):
+        raise TypeError(f"a locality domain is an int, counted from 0: got {domain!r} ({type(domain).__name__})")
+    number = index(domain)
     current_runtime().value.get().check_device(device)
     if number != 0:
         raise IndexError(f"device {device} has 1 locality domain, number 0: got {number}")
@@ -179,6 +178,8 @@ cdef class data_place:
         return f"data_place.{self.kind}({argument}){machine_note()}"
 
 
+# Not cleared by the collector: what is behind the value goes before its machine, in __dealloc__.
+@cython.no_gc_clear
 cdef class exec_place:
     def __init__(self):
         raise TypeError("an execution place is made by exec_place.device(i), host(), current_device(), green_places() "
@@ -224,6 +225,8 @@ cdef class exec_place:
     @staticmethod
     def rest(places):
         from stf_places._native.partitions import rest
+        if not hasattr(type(places), "__iter__"):
+            raise TypeError(f"rest() takes an iterable of places: got {places!r}; for one place give [place]")
         return rest(list(places))
 
     # The same place as another object, whose affine data place can be set.

@@ -135,7 +135,8 @@ def array(
     Returns
     -------
     warp.array
-        Valid while the task is open.
+        Valid while the task is open. Warp has no read-only arrays: a kernel that writes to what the task only reads
+        is not noticed.
 
     Raises
     ------
@@ -184,7 +185,7 @@ def launch(
     inputs, outputs : iterable
         The kernel's arguments.
     index : int
-        Which place of a grid task.
+        Which place of a grid task, the first by default: one launch runs on one place.
     **kwargs
         Further arguments of ``warp.launch``, but for `device`, `stream` and `record_cmd`.
 

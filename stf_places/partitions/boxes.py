@@ -10,6 +10,8 @@ from typing import SupportsIndex, TypeAlias, overload
 
 __all__ = ["Box", "Boxes"]
 
+#: What a place owns of an axis, as `Boxes` takes it.
+Ranges: TypeAlias = tuple[int, int, int, int, int, int]
 #: One slice for each axis, with start, stop and step.
 Box: TypeAlias = tuple[slice, ...]
 
@@ -21,19 +23,20 @@ class Boxes(Sequence[Box]):
 
     Parameters
     ----------
-    ranges : iterable of iterable of (start, stop, step)
-        For each axis what the place owns of it.
+    ranges : iterable of (start, stride, length, count, stop, step)
+        For each axis what the place owns of it: range number k from ``start + k * stride`` over `length` elements but
+        never beyond `stop`, every `step`-th of them.
 
     Examples
     --------
-    >>> boxes = Boxes([[(0, 2, 1), (4, 6, 1)], [(0, 8, 2)]])
+    >>> boxes = Boxes([(0, 4, 2, 2, 6, 1), (0, 0, 8, 1, 8, 2)])
     >>> len(boxes), boxes[1]
     (2, (slice(4, 6, 1), slice(0, 8, 2)))
     """
 
-    def __init__(self, ranges: Iterable[Iterable[tuple[int, int, int]]]) -> None:
-        self._slices = tuple(tuple(slice(*one) for one in axis) for axis in ranges)
-        self._count = prod(map(len, self._slices))
+    def __init__(self, ranges: Iterable[Ranges]) -> None:
+        self._ranges = tuple(ranges)
+        self._count = prod(count for _, _, _, count, _, _ in self._ranges) if self._ranges else 0
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -58,9 +61,10 @@ class Boxes(Sequence[Box]):
             raise IndexError(f"a place's boxes are counted from 0: got {number}, and there are {self._count}")
         number %= self._count
         box: list[slice] = []
-        for axis in reversed(self._slices):
-            number, one = divmod(number, len(axis))
-            box.append(axis[one])
+        for start, stride, length, count, stop, step in reversed(self._ranges):
+            number, one = divmod(number, count)
+            begin = start + one * stride
+            box.append(slice(begin, min(begin + length, stop), step))
         return tuple(reversed(box))
 
     def __eq__(self, other: object) -> bool:

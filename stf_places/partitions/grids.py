@@ -84,6 +84,8 @@ class GridAxes:
             If what it says about itself does not fit together.
         """
         try:
+            if hasattr(grid, "__array__"):
+                raise TypeError
             shape = tuple(map(index, grid.shape))
             size = index(grid.size)
         except (AttributeError, TypeError):
@@ -160,7 +162,7 @@ def checked_shape(shape: object) -> tuple[int, ...]:
         if isinstance(shape, (bool, str, bytes)):
             raise TypeError
         lengths = (
-            (index(shape),) if hasattr(type(shape), "__index__") else tuple(map(index, shape))  # type: ignore[arg-type, call-overload]
+            tuple(map(index, shape)) if isinstance(shape, Iterable) else (index(shape),)  # type: ignore[arg-type]
         )
     except TypeError:
         raise TypeError(f"a shape is an int or a sequence of ints: got {shape!r}") from None

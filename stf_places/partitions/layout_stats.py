@@ -44,7 +44,7 @@ class LayoutStats:
     ----------
     bytes_by_place : tuple of int
         Bytes of the elements that each place owns.
-    pages_by_place : tuple of int
+    mapped_by_place : tuple of int
         Bytes of the pages that lie on each place, whole pages.
     misplaced_bytes : int
         Bytes that lie on a page of another owner.
@@ -69,7 +69,7 @@ class LayoutStats:
     """
 
     bytes_by_place: tuple[int, ...]
-    pages_by_place: tuple[int, ...]
+    mapped_by_place: tuple[int, ...]
     misplaced_bytes: int
     page_count: int
     runs: int
@@ -80,7 +80,7 @@ class LayoutStats:
     def __str__(self) -> str:
         """Return a table with one line a place."""
         rows = [("place", "owned", "mapped")]
-        for place, both in enumerate(zip(self.bytes_by_place, self.pages_by_place, strict=True)):
+        for place, both in enumerate(zip(self.bytes_by_place, self.mapped_by_place, strict=True)):
             rows.append((str(place), _readable(both[0]), _readable(both[1])))
         pages = "page" if self.page_count == 1 else "pages"
         runs = "run" if self.runs == 1 else "runs"
@@ -98,9 +98,9 @@ class LayoutStats:
 
 def _readable(nbytes: int) -> str:
     """Return a size with three digits, or all of an integral number below 1024."""
-    size = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    size, unit = float(nbytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size < 1024:
-            return f"{int(size)} {unit}" if size == int(size) else f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{int(size)} TiB" if size == int(size) else f"{size:.3g} TiB"
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.0f} {unit}" if size == int(size) or size >= 999.5 else f"{size:.3g} {unit}"

@@ -102,9 +102,8 @@ class Layout(ABC):
         TypeError
             If `coords` are no ints, or `out` is no array of int64.
         ValueError
-            If the last axis of `coords` is not as long as the array has axes, or `out` has another shape, gaps
-           , lies askew in
-            memory, or is read-only.
+            If the last axis of `coords` is not as long as the array has axes, or `out` has another shape, gaps,
+            lies askew in memory, or is read-only.
         IndexError
             If coordinates lie outside the array: the first are named.
         MapperError
@@ -277,7 +276,7 @@ class Layout(ABC):
         copies = self._copies
         return LayoutStats(
             bytes_by_place=tuple(elements[place] * size for place in originals),
-            pages_by_place=tuple(int(pages[place]) * nbytes for place in originals),
+            mapped_by_place=tuple(int(pages[place]) * nbytes for place in originals),
             misplaced_bytes=misplaced * copies,
             page_count=int(pages.sum()) * copies,
             runs=len(runs) * copies,
@@ -364,7 +363,9 @@ class Layout(ABC):
 
     def __repr__(self) -> str:
         """Return the call that makes it."""
-        return f"{self._spec!r}.bind({self._shape!r}, {self._grid!r})"
+        # A grid may say behind a comment sign that its machine is simulated.
+        grid, mark, note = repr(self._grid).partition("  #")
+        return f"{self._spec!r}.bind({self._shape!r}, {grid}){mark}{note}"
 
 
 class RuleLayout(Layout):

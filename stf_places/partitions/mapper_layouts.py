@@ -138,7 +138,10 @@ class MapperLayout(Layout):
             owners, most, total = _majorities(*votes, self.place_count)
             found.append(owners)
             lengths = np.minimum((pages + 1) * page, nbytes) - pages * page
-            lost = lengths - most if self.exact else lengths * (total - most) // total
+            # In two parts, so that nothing overflows.
+            whole, rest = np.divmod(lengths, total)
+            estimate = whole * (total - most) + rest * (total - most) // total
+            lost = lengths - most if self.exact else estimate
             misplaced += int(lost.sum())
         return _runs(np.concatenate(found)), misplaced
 

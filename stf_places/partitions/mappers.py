@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -253,9 +254,8 @@ def _padded(values: Sequence[int], fill: int) -> tuple[int, ...]:
 
 def _coordinate(value: Any) -> int:
     """Return an int, also one of NumPy's."""
-    if not hasattr(type(value), "__index__"):
-        raise TypeError
-    return int(value)
+    number: int = index(value)
+    return number
 
 
 def _range(rows: Indices) -> str:

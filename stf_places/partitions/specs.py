@@ -46,6 +46,8 @@ class Partition:
 
     def __post_init__(self) -> None:
         """Check the fields."""
+        if not isinstance(self.rules, tuple):
+            raise TypeError(f"rules are a tuple, as in partition(blocked('x'), whole): got {self.rules!r}")
         for rule in self.rules:
             if not isinstance(rule, AxisRule):
                 raise TypeError(

@@ -353,8 +353,16 @@ def repartition(
     counts, as_many = _counts(sms_per_place, n_places)
     options = _options(coscheduled_sm_count, exact, fine_grained, workqueue)
     text = _text("repartition", counts, as_many, options)
-    made, plan, split = partitions.repartition(list(places), counts, as_many, *options, text)
+    made, plan, split = partitions.repartition(
+        _listed(places, "repartition()"), counts, as_many, *options, text
+    )
     return GreenPlaces(made, _plan(plan), split)
+
+
+def _listed(places: object, what: str) -> list[Any]:
+    if not isinstance(places, Iterable):
+        raise TypeError(f"{what} takes an iterable of places: got {places!r}; for one place give [place]")
+    return list(places)
 
 
 def _plan(fields: tuple[bool, tuple[int, ...], int, tuple[int, ...], str]) -> PartitionPlan:

@@ -469,7 +469,7 @@ def test_places_belong_to_their_machine(machine):
     last = machine.device_count - 1
     places = stf.green_places(16, 2, last)
     with stf.use_machine("sim:h200x1"):
-        text = r"belongs to a machine that was in use earlier: make it again on this one"
+        text = "use places and contexts of one machine"
         with pytest.raises(stf.WrongContext, match=text), places[0]:
             pass
         with pytest.raises(stf.WrongContext, match=text):

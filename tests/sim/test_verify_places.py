@@ -341,7 +341,10 @@ def test_a_replaced_place_is_refused(machine):
 
 def test_places_of_another_machine_are_refused(simulated):
     places = green_places(64)
-    with use_machine("sim:h200x1"), pytest.raises(errors.WrongContext, match="in use earlier"):
+    with (
+        use_machine("sim:h200x1"),
+        pytest.raises(errors.WrongContext, match="use places and contexts of one machine"),
+    ):
         verify_places(places)
 
 

@@ -15,6 +15,7 @@ from drawn_partitions import GRID, LINE, Grid, all_coords, bindings, brute_owner
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stf_places as stf
 import stf_places.partitions as p
 from stf_places.errors import PartitionError
 from stf_places.partitions import block_cyclic, blocked, cyclic, mapper, partition, tiled, whole
@@ -90,7 +91,7 @@ def test_pages_are_those_of_the_owner_of_most_bytes(binding, itemsize, page):
     assert stats.runs == len(runs) * copies
     assert stats.misplaced_bytes == misplaced * copies
     assert sum(stats.bytes_by_place) == prod(shape) * itemsize * copies
-    assert sum(stats.pages_by_place) == stats.page_count * page
+    assert sum(stats.mapped_by_place) == stats.page_count * page
     assert stats.bytes_by_place == tuple(layout.size_of(place) * itemsize for place in range(grid.size))
     assert stats.exact
 
@@ -339,3 +340,23 @@ def test_the_guides_examples_print_what_it_says(capsys):
     assert len(said) == 6
     for expected, printed in said:
         assert printed == expected
+
+
+def test_boxes_do_not_grow_with_the_array():
+    layout = partition(block_cyclic("x", 2)).bind(1 << 61, stf.exec_place_grid.from_devices(range(8)))
+    boxes = layout.boxes(1)
+    assert len(boxes) == 1 << 57
+    assert boxes[0] == (slice(2, 4, 1),) and boxes[-1] == ((slice((1 << 61) - 14, (1 << 61) - 12, 1)),)
+
+
+def test_a_layout_of_a_simulated_machine_reads_back():
+    with stf.use_machine("sim:h200x2"):
+        layout = partition(blocked("x")).bind(10, stf.exec_place_grid.from_devices([0, 1]))
+        names = {"partition": partition, "blocked": blocked, "exec_place_grid": stf.exec_place_grid}
+        assert "# simulated" in repr(layout) and eval(repr(layout), names) == layout
+
+
+def test_shapes_may_be_arrays():
+    grid = stf.exec_place_grid.create(map(stf.exec_place.device, range(6)), np.array([2, 3]))
+    assert grid.shape == (2, 3) and grid.reshape(np.array([3, 2])).shape == (3, 2)
+    assert partition(blocked("x"), blocked("y")).bind(np.array([4, 6]), grid).shape == (4, 6)

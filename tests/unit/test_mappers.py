@@ -58,7 +58,7 @@ def test_large_mappers_are_estimated_from_samples_and_say_so():
     stats = layout.stats(8)
     rules = partition(blocked("x"), whole).bind((1 << 12, 1 << 10), grid).stats(8)
     assert stats == replace(rules, exact=False)
-    assert stats.pages_by_place == (16 << 20, 16 << 20)
+    assert stats.mapped_by_place == (16 << 20, 16 << 20)
     assert stats.bytes_by_place == (16 << 20, 16 << 20)
     assert str(stats).endswith("0 B misplaced (estimated from samples)")
     assert layout.owner([[0, 0], [4095, 1023]]).tolist() == [0, 1]

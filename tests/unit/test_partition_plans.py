@@ -167,7 +167,16 @@ def test_as_many_groups_as_an_h200_grants(asked, groups, size, left):
         assert set(all_.sm_counts) == {size} and len(all_.sm_counts) >= groups
         assert all_.remainder == SMS - size * len(all_.sm_counts) <= left
         too_many = stf.plan_green_places(count, len(all_.sm_counts) + 1)
-        assert not too_many.fits and too_many.nearest == all_.sm_counts
+        assert not too_many.fits and stf.plan_green_places(too_many.nearest, exact=True).fits
+        assert sum(too_many.nearest) >= sum(all_.sm_counts)
+
+
+def test_the_nearest_keeps_the_number_of_places_where_that_grants_more():
+    assert stf.plan_green_places(66, 2).nearest == (64, 64)
+    assert stf.plan_green_places(16, 9).nearest == (16,) * 8
+    assert stf.plan_green_places(8, 16).nearest == (8,) * 15
+    plan = stf.plan_green_places(66, 2)
+    assert plan.reason == "device 0 has 132 SMs; with fine_grained=True it can be met"
 
 
 @pytest.mark.parametrize("count", range(1, SMS + 1))
@@ -180,7 +189,11 @@ def test_every_even_count_is_reached_fine_grained(count):
 @pytest.mark.parametrize(
     ("asked", "nearest", "reason"),
     [
-        ((8, 16), (8,) * 15, r"device 0 has 132 SMs, 120 of them in groups of 8$"),
+        (
+            (8, 16),
+            (8,) * 15,
+            r"device 0 has 132 SMs, 120 of them in groups of 8; with fine_grained=True it can be met$",
+        ),
         ((133,), (132,), r"device 0 has 132 SMs"),
         ((1000, 3), (132,), r"device 0 has 132 SMs"),
         ((64, 3), (64, 64), r"device 0 has 132 SMs"),
@@ -221,9 +234,9 @@ def test_a_plan_is_a_value():
 
 def test_a_plan_that_does_not_fit_shows_the_nearest():
     plan = stf.plan_green_places(72, 2)
-    assert plan.table().splitlines()[1:] == ["remainder    132", "nearest       72"]
+    assert plan.table().splitlines()[1:] == ["remainder    132", "nearest    64 64"]
     found = json.loads(plan.to_json())
-    assert found["sm_counts"] == [] and found["nearest"] == [72] and "132 SMs" in found["reason"]
+    assert found["sm_counts"] == [] and found["nearest"] == [64, 64] and "132 SMs" in found["reason"]
     assert "none" in stf.PartitionPlan((), 4, (), "too small").table().splitlines()[-1]
 
 
