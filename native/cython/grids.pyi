@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import EllipsisType
 from typing import Literal, SupportsIndex, TypeAlias
 
-from stf_places._native.places import data_place, exec_place
+from stf_places._native.places import data_place, exec_place, exec_place_resources
+from stf_places.places.streams import CudaStream
 
 #: Places, or sequences and grids of them.
 _Nested: TypeAlias = Iterable[exec_place | _Nested]
@@ -293,6 +294,16 @@ class exec_place_grid(exec_place):
         >>> flat.shape, flat.axes
         ((6,), ('gpu',))
         """
+    def get_place(self, idx: SupportsIndex) -> exec_place:
+        """Return the place with a linear index, in C order over all axes.
+
+        Raises
+        ------
+        IndexError
+            If there is none.
+        """
+    def pick_stream(self, resources: exec_place_resources, for_computation: bool = True) -> CudaStream:
+        """Return a stream of the first place, the next in turn; see `exec_place.pick_stream`."""
     def __getitem__(self, key: _Key) -> exec_place | exec_place_grid: ...
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[exec_place]: ...
