@@ -41,11 +41,10 @@ void deactivate(const void* owner) {
 }
 
 void CurrentContextOfTask::begin(Driver& driver, ContextHandle current, ContextHandle wanted) {
-  before_ = expected_ = current;
+  before_ = current;
   mark_before_ = mark_ = current_mark;
   if (wanted != 0 && wanted != current) {
     driver.set_current_context(wanted).check();
-    expected_ = wanted;
     current_mark = mark_ = ++last_mark;
   }
   open_ = true;

@@ -26,7 +26,6 @@ class CurrentContextOfTask {
 
  private:
   ContextHandle before_ = 0;
-  ContextHandle expected_ = 0;
   std::uint64_t mark_before_ = 0;
   std::uint64_t mark_ = 0;
   bool open_ = false;

@@ -126,11 +126,7 @@ std::shared_ptr<Partition> Partitions::remainder(const std::shared_ptr<SmPool>& 
     const bool empty = i + 1 == taken.size() && pool->live()->left.sm_count == 0;
     if (!taken[i] && !empty) groups.push_back(static_cast<int>(i));
   }
-  if (!groups.empty()) {
-    const auto made = pool->gather(std::move(groups), remainder_text, pool, parent);
-    remember({made});
-    return made;
-  }
+  if (!groups.empty()) return gathered(pool, std::move(groups), remainder_text, parent);
   for (const auto& holder : pool->holders()) {
     if (holder->text == remainder_text || holder->text == rest_text) return holder;
   }
@@ -141,16 +137,8 @@ std::shared_ptr<Partition> Partitions::rest(const Holders& places, const Interru
   Lock lock(*this);
   const std::shared_ptr<SmPool> pool = places.front()->pool;
   lock.await(pool.get(), interrupt);
+  check_together(places, "rest()");
   std::vector<int> groups;
-  for (const auto& place : places) {
-    if (place->closed()) {
-      throw Error(ErrorKind::partition, "rest() takes live places: one was replaced by repartition()");
-    }
-    if (place->pool != pool) {
-      throw Error(ErrorKind::partition,
-                  "rest() takes places of one split: these come from different devices or places");
-    }
-  }
   const auto count = pool->live()->groups.size() + (pool->live()->left.sm_count > 0 ? 1 : 0);
   for (std::size_t i = 0; i < count; ++i) {
     const int group = static_cast<int>(i);
@@ -168,23 +156,33 @@ std::shared_ptr<Partition> Partitions::rest(const Holders& places, const Interru
                                           std::to_string(holder->context->sm_count()) + " SMs, made by " +
                                           holder->text + ": add it to the places, or let go of it");
   }
-  const auto made = pool->gather(std::move(groups), rest_text, pool, places.front()->parent);
+  return gathered(pool, std::move(groups), rest_text, places.front()->parent);
+}
+
+std::shared_ptr<Partition> Partitions::gathered(const std::shared_ptr<SmPool>& pool, std::vector<int> groups,
+                                                const char* text, const std::shared_ptr<Partition>& parent) {
+  auto made = pool->gather(std::move(groups), text, pool, parent);
   remember({made});
   return made;
 }
 
 // ---- Splitting anew --------------------------------------------------------------------------------------
 
-void Partitions::check_leaving(const Holders& places) const {
+void Partitions::check_together(const Holders& places, const std::string& what) {
   for (const auto& place : places) {
+    if (place->closed()) {
+      throw Error(ErrorKind::partition, what + " takes live places: one was replaced by repartition()");
+    }
     if (place->pool != places.front()->pool) {
       throw Error(ErrorKind::partition,
-                  "repartition() takes places of one split: these come from different devices or places");
+                  what + " takes places of one split: these come from different devices or places");
     }
-    if (place->closed()) {
-      throw Error(ErrorKind::partition,
-                  "repartition() takes live places: one was replaced before, use those that it returned");
-    }
+  }
+}
+
+void Partitions::check_leaving(const Holders& places) const {
+  check_together(places, "repartition()");
+  for (const auto& place : places) {
     if (place->inner != nullptr && !place->inner->holders().empty()) {
       throw Error(ErrorKind::partition,
                   "a place that is split further cannot be repartitioned: let go of the places within it "

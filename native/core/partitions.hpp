@@ -62,7 +62,11 @@ class Partitions {
   class Lock;
 
   std::shared_ptr<SmPool> pool_of(int device, const std::shared_ptr<Partition>& within);
+  // Live places of one split.
+  static void check_together(const Holders& places, const std::string& what);
   void check_leaving(const Holders& places) const;
+  std::shared_ptr<Partition> gathered(const std::shared_ptr<SmPool>& pool, std::vector<int> groups,
+                                      const char* text, const std::shared_ptr<Partition>& parent);
   std::vector<std::shared_ptr<PlaceContext>> begin_change(const Made& made, const Holders& leaving);
   void end_change();
   void remember(const Holders& made);

@@ -137,8 +137,7 @@ void SmPool::check_version(const SplitRequest& request) {
   if (version >= unequal_version) return;
   const char* what = request.queues ? "the work-queue resource" : "a split with coscheduled_sm_count";
   const std::string detail =
-      "the driver of CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10) +
-      " does not have " + what +
+      "the driver of CUDA " + version_text(version) + " does not have " + what +
       ", which comes with CUDA 13.1; leave the argument out, or install a newer driver";
   const Failure failure{Code::not_supported, 0, "cuDevSmResourceSplit", "", detail, whole_.device};
   throw Error(ErrorKind::not_supported, stf_places::text_of(failure), failure);
@@ -260,11 +259,11 @@ std::string SmPool::why_not(const SplitRequest& request, const Holders& leaving)
       reason += ", " + std::to_string(total_of(smallest->second->groups)) + " of them in groups of " +
                 std::to_string(smallest->first.first);
     }
-  }
-  if (count == 0 && !request.fine && request.coscheduled == 0) {
     SplitRequest fine = request;
     fine.fine = true;
-    if (best(fine, leaving).fits) reason += "; with fine_grained=True it can be met";
+    if (request.coscheduled == 0 && best(fine, leaving).fits) {
+      reason += "; with fine_grained=True it can be met";
+    }
   }
   return reason;
 }

@@ -38,21 +38,24 @@ void Tasks::resolve_place(Task& task, ContextHandle current) {
   }
 }
 
+namespace {
+template <class Visit>
+void each_owner(const ExecPlace& place, Visit visit) {
+  if (place.owner) visit(*place.owner);
+  if (place.kind != ExecPlace::Kind::grid || !place.places) return;
+  for (const ExecPlace& member : *place.places) {
+    if (member.owner) visit(*member.owner);
+  }
+}
+}  // namespace
+
 // What a repartition of the places looks at.
 void Tasks::enter_places(const Task& task) {
-  if (task.place.owner) task.place.owner->enter();
-  if (task.place.kind != ExecPlace::Kind::grid || !task.place.places) return;
-  for (const ExecPlace& place : *task.place.places) {
-    if (place.owner) place.owner->enter();
-  }
+  each_owner(task.place, [](PlaceContext& owner) { owner.enter(); });
 }
 
 void Tasks::leave_places(const Task& task) {
-  if (task.place.owner) task.place.owner->leave();
-  if (task.place.kind != ExecPlace::Kind::grid || !task.place.places) return;
-  for (const ExecPlace& place : *task.place.places) {
-    if (place.owner) place.owner->leave();
-  }
+  each_owner(task.place, [](PlaceContext& owner) { owner.leave(); });
 }
 
 void Tasks::merge(Task& task) const {

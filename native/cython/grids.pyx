@@ -13,6 +13,9 @@ from stf_places._native.runtime cimport RuntimeHandle, current_runtime
 
 from stf_places.errors import NotSupported
 
+cdef extern from "cython/let_go.hpp" namespace "stf_places" nogil:
+    void let_go[Value](Value&)
+
 cdef extern from * nogil:
     """
     #include "core/places.hpp"
@@ -20,10 +23,8 @@ cdef extern from * nogil:
       grid.kind = stf_places::ExecPlace::Kind::grid;
       grid.places = std::make_shared<const std::vector<stf_places::ExecPlace>>(std::move(places));
     }
-    static void stf_let_go_of_grid(stf_places::ExecPlace& grid) { const auto last = std::move(grid); }
     """
     void stf_set_places(ExecPlace&, vector[ExecPlace]&) except +raise_stf_error
-    void stf_let_go_of_grid(ExecPlace&)
 
 
 # A grid of places that were looked at.
@@ -92,7 +93,7 @@ cdef class exec_place_grid(exec_place):
         # Before `places` goes, which may hold the last machine. The last reference may end a driver, so no GIL.
         if self.made_on is not None:
             with nogil:
-                stf_let_go_of_grid(self.value)
+                let_go(self.value)
 
     @staticmethod
     def from_devices(device_ids, axes=None):

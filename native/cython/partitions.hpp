@@ -35,19 +35,12 @@ inline SplitRequest split_request(const Request& request) {
 inline const std::shared_ptr<PlaceContext>& context_of(const Partition& partition) {
   return partition.context;
 }
-inline bool is_closed(const Partition& partition) { return partition.closed(); }
 
 // The place of a partition, which is refused once the partition was replaced.
 inline ExecPlace place_of(const Partition& partition) {
   ExecPlace place = place_on(partition.context);
   place.generation = partition.generation;
   return place;
-}
-
-// Lets go of what is behind a value: the last reference may end a driver, which is not done with the GIL.
-template <class Value>
-inline void let_go(Value& value) {
-  Value last = std::move(value);
 }
 
 inline Plan plan_partitions(Runtime& runtime, int device, const Request& request,

@@ -25,9 +25,6 @@ class SmPartition:
     @property
     def machine(self) -> RuntimeHandle:
         """The machine that the SMs are of."""
-    @property
-    def closed(self) -> bool:
-        """True once `repartition` replaced it."""
     def open_stream(self) -> int:
         """Return a stream of the context, which owns it: the same one each time."""
 

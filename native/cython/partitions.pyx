@@ -1,5 +1,5 @@
 # distutils: language = c++
-from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdint cimport uint64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
@@ -19,6 +19,9 @@ ctypedef void (*Release)(void*) noexcept nogil
 cdef extern from "core/places.hpp" namespace "stf_places" nogil:
     ExecPlace place_on(shared_ptr[PlaceContext]) except +raise_stf_error
     void require_usable(const ExecPlace&, const Driver&) except +raise_stf_error
+
+cdef extern from "cython/let_go.hpp" namespace "stf_places" nogil:
+    void let_go[Value](Value&)
 
 cdef extern from "cython/partitions.hpp" namespace "stf_places" nogil:
     cdef cppclass Request:
@@ -41,9 +44,7 @@ cdef extern from "cython/partitions.hpp" namespace "stf_places" nogil:
         vector[shared_ptr[Partition]] places
         Plan plan
     const shared_ptr[PlaceContext]& context_of(const Partition&)
-    cbool is_closed(const Partition&)
     ExecPlace cpp_place_of "stf_places::place_of"(const Partition&) except +raise_stf_error
-    void let_go[Value](Value&)
     Plan plan_partitions(Runtime&, int, const Request&, const shared_ptr[Partition]&,
                          const Interrupt&) except +raise_stf_error
     Made make_partitions(Runtime&, int, const Request&, const shared_ptr[Partition]&,
@@ -84,10 +85,6 @@ cdef class SmPartition:
     @property
     def machine(self):
         return self.runtime
-
-    @property
-    def closed(self):
-        return is_closed(self.value.get()[0])
 
     # The same one each time.
     def open_stream(self):
@@ -163,7 +160,7 @@ cdef SmPartition partition_of(place, str what):
     return hold
 
 
-cdef shared_ptr[Partition] within_of(place, RuntimeHandle runtime) except *:
+cdef shared_ptr[Partition] within_of(place) except *:
     cdef shared_ptr[Partition] none
     cdef SmPartition hold
     if place is None:
@@ -204,7 +201,7 @@ def plan(device_id, list counts, bint as_many, bint exact, bint fine, int cosche
     cdef RuntimeHandle runtime = current_runtime()
     cdef Request request = request_of(counts, as_many, exact, fine, coscheduled, queues, text)
     cdef int device = ordinal(device_id)
-    cdef shared_ptr[Partition] parent = within_of(within, runtime)
+    cdef shared_ptr[Partition] parent = within_of(within)
     cdef Plan found
     with nogil:
         runtime.value.get().check_device(device)
@@ -216,7 +213,7 @@ def make(device_id, list counts, bint as_many, bint exact, bint fine, int cosche
     cdef RuntimeHandle runtime = current_runtime()
     cdef Request request = request_of(counts, as_many, exact, fine, coscheduled, queues, text)
     cdef int device = ordinal(device_id)
-    cdef shared_ptr[Partition] parent = within_of(within, runtime)
+    cdef shared_ptr[Partition] parent = within_of(within)
     cdef Made made
     with nogil:
         runtime.value.get().check_device(device)

@@ -10,6 +10,9 @@ from stf_places._native.errors cimport raise_stf_error
 from stf_places._native.runtime cimport Driver, Runtime, RuntimeHandle, current_runtime, opened_runtime
 from stf_places._native.stream_arguments cimport cuda_stream, stream_handle_on
 
+cdef extern from "cython/let_go.hpp" namespace "stf_places" nogil:
+    void let_go[Value](Value&)
+
 cdef extern from "core/allocation.hpp" namespace "stf_places" nogil:
     uint64_t allocate_at(Runtime&, const DataPlace&, size_t, uint64_t) except +raise_stf_error
     void free_at(Runtime&, const DataPlace&, uint64_t, uint64_t) except +raise_stf_error
@@ -25,12 +28,10 @@ cdef extern from * nogil:
     """
     #include "core/places.hpp"
     #include "core/streams.hpp"
-    static void stf_let_go(stf_places::ExecPlace& place) { const auto last = std::move(place); }
     static std::shared_ptr<stf_places::StreamPool> stf_make_pool(std::shared_ptr<stf_places::Runtime> runtime) {
       return std::make_shared<stf_places::StreamPool>(std::move(runtime));
     }
     """
-    void stf_let_go(ExecPlace&)
     shared_ptr[StreamPool] stf_make_pool(shared_ptr[Runtime]) except +raise_stf_error
 
 
@@ -188,7 +189,7 @@ cdef class exec_place:
     def __dealloc__(self):
         if self.made_on is not None:
             with nogil:
-                stf_let_go(self.value)
+                let_go(self.value)
 
     @staticmethod
     def device(dev_id):

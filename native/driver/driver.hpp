@@ -226,6 +226,9 @@ class Driver {
   virtual Status end_body(StreamHandle stream, const Work& work);
 };
 
+// "12.5" for 12050.
+std::string version_text(int version);
+
 // Loads libcuda and initialises it. Fails with not_supported where no driver is installed.
 Status make_cuda_driver(std::shared_ptr<Driver>* out);
 

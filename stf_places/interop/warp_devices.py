@@ -11,10 +11,10 @@ from collections import deque
 from functools import lru_cache
 from itertools import count
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from stf_places._native.places import exec_place
+from stf_places._native.partitions import context_handle, keep_context
+from stf_places._native.places import exec_place
 
 __all__ = ["mapped_device"]
 
@@ -44,7 +44,7 @@ def mapped_device(place: exec_place) -> Any:
         With an alias such as ``cuda:0/16sm/3``. A context that Warp knows already keeps its device and alias.
     """
     wp = _warp()
-    context = _handle(place)
+    context = context_handle(place)
     with primary(place), _lock:  # mapping makes the context current
         wp.init()
         _unmap_gone()
@@ -55,7 +55,7 @@ def mapped_device(place: exec_place) -> Any:
             alias = f"cuda:{place.device_id}/{place.sm_count}sm/{next(_numbers)}"
             wp.map_cuda_device(alias, context)
             _mapped[context] = (alias, set())
-            _kept.setdefault(context, _keeper(place))
+            _kept.setdefault(context, keep_context(place))
         alias, users = _mapped[context]
         if id(place) not in users:
             users.add(id(place))
@@ -65,9 +65,7 @@ def mapped_device(place: exec_place) -> Any:
 
 def primary(place: exec_place) -> exec_place:
     """Return the whole device of a place: entered, its context is current, and afterwards what was before."""
-    from stf_places._native.places import exec_place as places
-
-    return places.device(place.device_id)
+    return exec_place.device(place.device_id)
 
 
 def _forget(context: int, place: int) -> None:
@@ -89,20 +87,6 @@ def _unmap_gone() -> None:
         if not users:
             del _mapped[context]
             _warp().unmap_cuda_device(alias)
-
-
-def _handle(place: exec_place) -> int:
-    """Return the raw context of a place."""
-    from stf_places._native.partitions import context_handle
-
-    return context_handle(place)
-
-
-def _keeper(place: exec_place) -> object:
-    """Return what keeps a green context of ours from being destroyed, without holding its SMs."""
-    from stf_places._native.partitions import keep_context
-
-    return keep_context(place)
 
 
 @lru_cache(maxsize=1)

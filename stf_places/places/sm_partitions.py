@@ -27,6 +27,8 @@ _SCOPES = {"device_ctx": False, "green_ctx_balanced": True}
 _INT_LIMIT = 1 << 20
 #: Exact, fine, co-scheduled SMs, and work queues (limit, balanced).
 _Options: TypeAlias = tuple[bool, bool, int, "tuple[int, bool] | None"]
+#: One count a place, whether the only one means as many as fit, and the options.
+_Request: TypeAlias = tuple[list[int], bool, bool, bool, int, "tuple[int, bool] | None"]
 
 
 @dataclass(frozen=True)
@@ -239,11 +241,10 @@ def green_places(
     """
     from stf_places._native import partitions
 
-    counts, as_many = _counts(sms_per_place, n_places)
-    options = _options(coscheduled_sm_count, exact, fine_grained, workqueue)
-    text = _text("green_places", counts, as_many, options)
+    given = (sms_per_place, n_places, coscheduled_sm_count, exact, fine_grained, workqueue)
+    request, text = _request("green_places", *given)
     device = _device(device_id, within)
-    places, plan, split = partitions.make(device, counts, as_many, *options, within, text)
+    places, plan, split = partitions.make(device, *request, within, text)
     return GreenPlaces(places, _plan(plan), split)
 
 
@@ -292,11 +293,10 @@ def plan_green_places(
     """
     from stf_places._native import partitions
 
-    counts, as_many = _counts(sms_per_place, n_places)
-    options = _options(coscheduled_sm_count, exact, fine_grained, workqueue)
-    text = _text("plan_green_places", counts, as_many, options)
+    given = (sms_per_place, n_places, coscheduled_sm_count, exact, fine_grained, workqueue)
+    request, text = _request("plan_green_places", *given)
     device = _device(device_id, within)
-    return _plan(partitions.plan(device, counts, as_many, *options, within, text))
+    return _plan(partitions.plan(device, *request, within, text))
 
 
 def repartition(
@@ -350,12 +350,9 @@ def repartition(
     """
     from stf_places._native import partitions
 
-    counts, as_many = _counts(sms_per_place, n_places)
-    options = _options(coscheduled_sm_count, exact, fine_grained, workqueue)
-    text = _text("repartition", counts, as_many, options)
-    made, plan, split = partitions.repartition(
-        _listed(places, "repartition()"), counts, as_many, *options, text
-    )
+    given = (sms_per_place, n_places, coscheduled_sm_count, exact, fine_grained, workqueue)
+    request, text = _request("repartition", *given)
+    made, plan, split = partitions.repartition(_listed(places, "repartition()"), *request, text)
     return GreenPlaces(made, _plan(plan), split)
 
 
@@ -368,6 +365,21 @@ def _listed(places: object, what: str) -> list[Any]:
 def _plan(fields: tuple[bool, tuple[int, ...], int, tuple[int, ...], str]) -> PartitionPlan:
     _, sm_counts, remainder, nearest, reason = fields
     return PartitionPlan(sm_counts, remainder, nearest, reason)
+
+
+def _request(
+    name: str,
+    sms_per_place: object,
+    n_places: object,
+    coscheduled: object,
+    exact: object,
+    fine: object,
+    workqueue: object,
+) -> tuple[_Request, str]:
+    """Return what the core takes of a call, checked, and the call as messages name it."""
+    counts, as_many = _counts(sms_per_place, n_places)
+    options = _options(coscheduled, exact, fine, workqueue)
+    return (counts, as_many, *options), _text(name, counts, as_many, options)
 
 
 def _counts(sms_per_place: object, n_places: object) -> tuple[list[int], bool]:

@@ -116,7 +116,8 @@ def test_pages_go_to_who_owns_most_of_them(drawn, itemsize, page):
 
 def test_no_rows_are_no_work():
     out = np.empty(0, dtype=np.int64)
-    LayoutHandle([(4, 2, (0, 1))], 2).owners(np.empty((0, 1), dtype=np.int64), out)
+    assert LayoutHandle([(4, 2, (0, 1))], 2).owners(np.empty((0, 1), dtype=np.int64), out) is None
+    assert out.size == 0
 
 
 def test_read_only_coordinates_are_read():

@@ -40,18 +40,16 @@ CUcontext GreenContexts::stand_in(CUcontext context) const {
 
 namespace {
 
-Status refused(std::string detail) {
-  return Status(Failure{Code::invalid_value, 0, "cuGreenCtxCreate", "", std::move(detail)});
-}
+constexpr const char* create_call = "cuGreenCtxCreate";
 
 // The driver's descriptions of the sets, or why they make no green context of this device.
 Status descriptions(int device, std::span<const SmResource> sms, std::vector<CUdevResource>* out) {
-  if (sms.empty()) return refused("a green context needs at least one set of SMs: got none");
+  if (sms.empty()) return refused(create_call, "a green context needs at least one set of SMs: got none");
   for (const SmResource& set : sms) {
-    if (set.opaque == nullptr) return refused("a set without SMs makes no green context");
+    if (set.opaque == nullptr) return refused(create_call, "a set without SMs makes no green context");
     if (set.device != device)
-      return refused("SMs of device " + std::to_string(set.device) + " make no green context of device " +
-                     std::to_string(device));
+      return refused(create_call, "SMs of device " + std::to_string(set.device) +
+                                      " make no green context of device " + std::to_string(device));
     out->push_back(description_of(set));
   }
   return {};
@@ -69,7 +67,8 @@ Status CudaDriver::work_queues(int device, const WorkQueues& queues, CUdevResour
                               "; this driver is for CUDA " + version_text(present),
                           device});
   if (queues.concurrency_limit < 0)
-    return refused("a concurrency limit is 0 or more: got " + std::to_string(queues.concurrency_limit));
+    return refused(create_call,
+                   "a concurrency limit is 0 or more: got " + std::to_string(queues.concurrency_limit));
   CUdevResource found{};
   Status status =
       api_.DeviceGetDevResource(devices_.handle(device), &found, CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG);

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "../driver.hpp"
+
 namespace stf_places::cuda {
 
 namespace {
@@ -60,10 +62,6 @@ Status forked_failure(const char* call) {
       Failure{Code::forked, 0, call, "",
               "this process was forked after its parent initialised the CUDA driver, and CUDA does not "
               "survive a fork; start workers with multiprocessing.get_context('spawn')"});
-}
-
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
 }  // namespace stf_places::cuda

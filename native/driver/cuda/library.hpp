@@ -36,7 +36,4 @@ bool forked() noexcept;
 // The failure that such a child gets from `call`.
 Status forked_failure(const char* call);
 
-// "12.5" for 12050.
-std::string version_text(int version);
-
 }  // namespace stf_places::cuda

@@ -9,10 +9,6 @@ namespace stf_places::cuda {
 
 namespace {
 
-Status refused(const char* call, std::string detail) {
-  return Status(Failure{Code::invalid_value, 0, call, "", std::move(detail)});
-}
-
 std::vector<SmResource> sm_sets(int device, const std::vector<CUdevResource>& descriptions) {
   std::vector<SmResource> sets;
   for (const CUdevResource& description : descriptions) sets.push_back(sm_set(device, description));

@@ -11,17 +11,13 @@ namespace {
 constexpr int green_contexts_version = 12050;
 constexpr int cuda_13_1 = 13010;
 
-std::string text_of_version(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
-
 }  // namespace
 
 Status Machine::needs_version(const char* call, int version, const char* what) const {
   if (spec_.driver_version >= version) return {};
   return fail(Code::not_supported, call,
-              "machine '" + spec_.name + "' has a driver of CUDA " + text_of_version(spec_.driver_version) +
-                  ": it does not have " + what + ", which comes with CUDA " + text_of_version(version));
+              "machine '" + spec_.name + "' has a driver of CUDA " + version_text(spec_.driver_version) +
+                  ": it does not have " + what + ", which comes with CUDA " + version_text(version));
 }
 
 Status Machine::needs_green_contexts(const char* call) const {
