@@ -118,6 +118,7 @@ cdef extern from "driver/sim/sim_driver.hpp" namespace "stf_places::sim" nogil:
         size_t memory
         double bandwidth
         int copy_engines
+        size_t page
     cdef cppclass LinkSpec:
         int from_ "from"
         int to
@@ -135,6 +136,9 @@ cdef extern from "driver/sim/sim_driver.hpp" namespace "stf_places::sim" nogil:
         double synchronize
         double query
         double green_context
+        double page_map
+        double page_access
+        double piece_access
     cdef cppclass MachineSpec:
         string name
         int driver_version

@@ -272,7 +272,7 @@ class DriverHandle:
     def used_memory(self, device: int) -> int:
         """Return the bytes in use on a device."""
     def live_allocations(self) -> int:
-        """Return how many blocks of all kinds are in use."""
+        """Return how many blocks of all kinds, and reserved ranges, are in use."""
     def operations(self) -> int:
         """Return how many operations were submitted so far."""
     def drain(self) -> None:

@@ -4,10 +4,10 @@ from libcpp.string cimport string
 from stf_places._native.drivers cimport CallCosts, DeviceSpec, LinkSpec, MachineSpec
 
 DEVICE_FIELDS = ("name", "sm_count", "compute_major", "compute_minor", "min_partition", "alignment",
-                 "aligned_sms", "resplit_loss", "memory", "bandwidth", "copy_engines")
+                 "aligned_sms", "resplit_loss", "memory", "bandwidth", "copy_engines", "page")
 LINK_FIELDS = ("from", "to", "peer", "bandwidth", "latency_us")
 COST_FIELDS = ("event_record", "event_wait", "kernel_launch", "kernel_latency", "copy_submit", "host_function",
-               "allocate", "synchronize", "query", "green_context")
+               "allocate", "synchronize", "query", "green_context", "page_map", "page_access", "piece_access")
 MACHINE_FIELDS = ("name", "driver_version", "devices", "links", "costs")
 
 
@@ -31,6 +31,7 @@ cdef DeviceSpec device_of(dict given) except *:
     device.memory = given["memory"]
     device.bandwidth = given["bandwidth"]
     device.copy_engines = given.get("copy_engines", 1)
+    device.page = given.get("page", device.page)
     return device
 
 
@@ -58,6 +59,9 @@ cdef CallCosts costs_of(dict given) except *:
     costs.synchronize = given.get("synchronize", 0.0)
     costs.query = given.get("query", 0.0)
     costs.green_context = given.get("green_context", 0.0)
+    costs.page_map = given.get("page_map", 0.0)
+    costs.page_access = given.get("page_access", 0.0)
+    costs.piece_access = given.get("piece_access", 0.0)
     return costs
 
 

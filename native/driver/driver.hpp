@@ -66,6 +66,9 @@ struct Access {
   Address address = 0;
   std::size_t nbytes = 0;
   bool write = false;
+  // Bytes of the range that are really used, where the others lie between them: a box of columns, say.
+  // 0: all of them.
+  std::size_t used = 0;
 };
 
 // What is known about work that runs on the SMs. CUDA ignores it; the simulated machine takes its clock from
@@ -76,6 +79,9 @@ struct Work {
   int sms = 0;              // width; 0: the whole place
   int waves = 1;            // points at which work of higher priority can take the SMs, plus one
   std::span<const Access> accesses;
+  // Work with the same number, unless it is 0, belongs together and may run side by side: two of its accesses
+  // of which one uses only a part of its range do not conflict.
+  std::uint64_t whole = 0;
 };
 
 // A set of SMs as the driver hands it out: of a device, of a context, or a group of a split. A value: copies
@@ -193,11 +199,26 @@ class Driver {
   // precedes on `stream`. `stream` belongs to `device` for allocation; a free may come from another device.
   virtual Status allocate_device(int device, std::size_t nbytes, StreamHandle stream, Address* out) = 0;
   virtual Status free_device(int device, Address address, StreamHandle stream) = 0;
-  virtual Status trim_device(int device) = 0;  // gives unused pool memory back to the system
+  // Gives unused memory of the pool back to the system. Waits for the device's work.
+  virtual Status trim_device(int device) = 0;
   virtual Status allocate_host(std::size_t nbytes, Address* out) = 0;  // pinned, reachable by all devices
   virtual Status free_host(Address address) = 0;                       // the caller has waited for its users
   virtual Status allocate_managed(std::size_t nbytes, int device, Address* out) = 0;
   virtual Status free_managed(Address address) = 0;
+
+  // Page-mapped memory: one range of addresses whose pages lie on several devices. Addresses, offsets and
+  // sizes are multiples of the page granularity of all devices concerned. None of this is in stream order:
+  // the caller has waited for all users of what it unmaps. Copies and fills name the device of the pages, and
+  // stay within neighbouring pages of one device.
+  virtual Status page_granularity(int device, std::size_t* out) = 0;      // bytes
+  virtual Status reserve_pages(std::size_t nbytes, Address* out) = 0;     // addresses without memory
+  virtual Status release_pages(Address address, std::size_t nbytes) = 0;  // a whole range, nothing mapped
+  // One piece of a device's memory, within one range; nobody reaches it before grant_access.
+  virtual Status map_pages(Address address, std::size_t nbytes, int device) = 0;
+  virtual Status unmap_pages(Address address, std::size_t nbytes) = 0;  // whole pieces, all of them mapped
+  // Lets kernels and copies of `devices` read and write whole pieces, all of them mapped. not_supported,
+  // naming the pair, where a device cannot reach the pages of another.
+  virtual Status grant_access(Address address, std::size_t nbytes, std::span<const int> devices) = 0;
 
   // Bytes between any two locations, in stream order. Host memory may be pageable; then CUDA reads it when
   // the copy is enqueued, so whoever writes it must be done by then. The same holds between two host

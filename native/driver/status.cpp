@@ -1,6 +1,14 @@
 #include "status.hpp"
 
+#include <charconv>
+
 namespace stf_places {
+
+std::string hexadecimal(std::uint64_t value) {
+  char digits[16];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value, 16).ptr;
+  return "0x" + std::string(digits, end);
+}
 
 ErrorKind kind_of(Code code) noexcept {
   switch (code) {

@@ -6,6 +6,7 @@
 // names (native/cython/errors.pyx is the only place where that happens).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -86,6 +87,9 @@ class Error : public std::runtime_error {
   Failure failure;  // meaningful for kinds driver, device_lost, not_supported, out_of_memory, invalid_device
 };
 
+// "0x7f00" for addresses and handles in messages. No C++ streams for that: where a copy of the C++ library is
+// linked in statically and another is loaded, their locales get mixed up (seen as a segmentation fault).
+std::string hexadecimal(std::uint64_t value);
 // The exception kind that stands for a failed driver call.
 ErrorKind kind_of(Code code) noexcept;
 // "cuMemAllocAsync failed: CUDA_ERROR_OUT_OF_MEMORY (2): detail"

@@ -7,6 +7,7 @@ from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from stf_places._native import pages
 from stf_places._native import runtime as runtimes
 from stf_places.errors import InvalidDevice, NotSupported
 
@@ -249,7 +250,7 @@ class Machine:
 
     @property
     def live_allocations(self) -> int:
-        """Blocks of memory that were not given back yet, of all kinds.
+        """Blocks of memory of all kinds, and reserved ranges of addresses, that were not given back yet.
 
         Raises
         ------
@@ -275,6 +276,46 @@ class Machine:
                 f"ordinals 0 to {self.device_count - 1}"
             )
         return simulation.used_memory(dev)
+
+    def link_traffic(self) -> dict[tuple[int, int], int]:
+        """Return the bytes that operations submitted so far send over links.
+
+        Returns
+        -------
+        dict
+            Bytes by the two ends, from and to: device ordinals, -1 for the host. Pairs without any are left
+            out.
+
+        Raises
+        ------
+        NotSupported
+            If the machine is real: only simulated machines count.
+
+        Notes
+        -----
+        A copy counts on each link that it takes: between devices without a link, on those to and from the host.
+        Work counts what its accesses use in memory of other devices: reads towards its device, writes away from
+        it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import stf_places as stf
+        >>> from stf_places.machines import use_machine
+        >>> with use_machine("sim:h200x2") as machine:
+        ...     with stf.context() as ctx:
+        ...         data = ctx.logical_data(np.zeros(1000))
+        ...         with ctx.task(stf.exec_place.device(1), data.rw()):
+        ...             pass
+        ...     machine.link_traffic()
+        {(-1, 1): 8000, (1, -1): 8000}
+        """
+        if not self.simulated:
+            raise NotSupported(
+                f"only simulated machines count the bytes on links: this one is real ({self.name}); choose one "
+                "with use_machine('sim:h200x2')"
+            )
+        return pages.link_traffic(self._driver)
 
     def fail(self, kind: str, nth: int = 1, code: str | None = None) -> None:
         """Order a fault: the nth operation of a kind, counted from now, fails.

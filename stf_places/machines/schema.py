@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 __all__ = ["Fields", "boolean", "check_object", "integer", "number", "parse", "text"]
@@ -48,8 +48,10 @@ def boolean(where: str, value: Any) -> None:
         raise ValueError(f"{where} is true or false: got {value!r}")
 
 
-def check_object(where: str, value: Any, fields: Fields) -> None:
+def check_object(where: str, value: Any, fields: Fields, optional: Collection[str] = ()) -> None:
     """Check that a value is an object with exactly these fields, each of which holds what it may.
+
+    Those of `optional` may be missing.
 
     Raises
     ------
@@ -61,11 +63,12 @@ def check_object(where: str, value: Any, fields: Fields) -> None:
     unknown = sorted(set(value) - set(fields))
     if unknown:
         raise ValueError(f"{where} has the fields {', '.join(fields)}: got {', '.join(map(repr, unknown))}")
-    missing = [name for name in fields if name not in value]
+    missing = [name for name in fields if name not in value and name not in optional]
     if missing:
         raise ValueError(f"{where} needs all of the fields {', '.join(fields)}: {', '.join(missing)} missing")
     for name, check in fields.items():
-        check(f"{where}: {name}", value[name])
+        if name in value:
+            check(f"{where}: {name}", value[name])
 
 
 def parse(where: str, content: str) -> Any:

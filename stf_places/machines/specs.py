@@ -42,6 +42,8 @@ class DeviceSpec:
         Of its memory in GB/s, read and write each at this rate.
     copy_engines : int
         Copies that can run at the same time.
+    page : int
+        Bytes of a page of mapped memory: a power of two from 4096 on. Files may leave it out.
     """
 
     name: str
@@ -55,6 +57,7 @@ class DeviceSpec:
     memory: int
     bandwidth: float
     copy_engines: int
+    page: int = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,12 @@ class CallCosts:
         Making one.
     kernel_latency : float
         From start to end of an empty kernel; costs the calling thread nothing.
+    page_map : float
+        Mapping or unmapping one piece of page-mapped memory. Files may leave out this and the next two.
+    page_access : float
+        Letting devices access such memory, for each page.
+    piece_access : float
+        The same for each piece, on top of its pages.
     """
 
     event_record: float
@@ -104,6 +113,9 @@ class CallCosts:
     synchronize: float
     query: float
     green_context: float
+    page_map: float = 0
+    page_access: float = 0
+    piece_access: float = 0
 
 
 @dataclass(frozen=True)
@@ -217,6 +229,7 @@ _DEVICE: Fields = {
     "memory": integer(1),
     "bandwidth": number(positive=True),
     "copy_engines": integer(1),
+    "page": integer(4096),
 }
 _LINK: Fields = {
     "from": integer(-1),
@@ -226,6 +239,8 @@ _LINK: Fields = {
     "latency_us": number(),
 }
 _COSTS: Fields = {field.name: number() for field in fields(CallCosts)}
+# What files of before there were pages lack.
+_OPTIONAL = frozenset({"page", "page_map", "page_access", "piece_access"})
 
 
 def _filled_list(where: str, value: Any) -> None:
@@ -239,7 +254,7 @@ def _strings(where: str, value: Any) -> None:
 
 
 def _costs(where: str, value: Any) -> None:
-    check_object(where, value, _COSTS)
+    check_object(where, value, _COSTS, optional=_OPTIONAL)
 
 
 _MACHINE: Fields = {
@@ -259,8 +274,9 @@ def _checked(where: str, given: Any) -> MachineSpec:
         raise ValueError(f"{where}: version {VERSION} is supported: got {given['version']!r}")
     check_object(where, given, _MACHINE)
     for ordinal, device in enumerate(given["devices"]):
-        check_object(f"{where}, device {ordinal}", device, _DEVICE)
+        check_object(f"{where}, device {ordinal}", device, _DEVICE, optional=_OPTIONAL)
         _check_partitions(f"{where}, device {ordinal}", device)
+        _check_page(f"{where}, device {ordinal}", device)
     _check_links(where, given["links"], len(given["devices"]))
     _check_estimated(where, given)
     return MachineSpec(
@@ -288,6 +304,12 @@ def _check_partitions(where: str, device: Mapping[str, Any]) -> None:
         raise ValueError(
             f"{where}: resplit_loss is at most alignment {alignment}: got {device['resplit_loss']}"
         )
+
+
+def _check_page(where: str, device: Mapping[str, Any]) -> None:
+    page = device.get("page", 4096)
+    if page & (page - 1):
+        raise ValueError(f"{where}: page is a power of two, such as 4096 or 2097152: got {page}")
 
 
 def _link(given: Mapping[str, Any]) -> LinkSpec:

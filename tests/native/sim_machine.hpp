@@ -19,7 +19,7 @@ inline constexpr Location on(int device) { return {Location::Kind::device, devic
 inline MachineSpec h200(int devices) {
   MachineSpec spec;
   spec.name = "h200x" + std::to_string(devices);
-  spec.costs = {0.26, 0.21, 3.9, 2.5, 2.5, 2.7, 1.5, 12.0, 0.5, 1500};
+  spec.costs = {0.26, 0.21, 3.9, 2.5, 2.5, 2.7, 1.5, 12.0, 0.5, 1500, 14, 8.5, 50};
   for (int i = 0; i < devices; ++i) {
     spec.devices.push_back(
         {"NVIDIA H200 (simulated)", 132, 9, 0, 8, 8, 120, 2, std::size_t{143771} << 20, 2142, 3});
@@ -38,6 +38,7 @@ inline MachineSpec tiny() {
   for (DeviceSpec& device : spec.devices) {
     device.sm_count = device.aligned_sms = 16;
     device.memory = 64 << 20;
+    device.page = 4096;
   }
   return spec;
 }
@@ -85,6 +86,31 @@ struct Bench {
     return driver->host_work(stream_handle, nullptr, nullptr, nullptr, Work{"busy", cost_us, sms, waves, {}});
   }
   Status wait(StreamHandle stream_handle) const { return driver->synchronize_stream(stream_handle, {}); }
+};
+
+// A reserved range; pieces are mapped into it by offset.
+struct Pages {
+  const Bench& machine;
+  std::size_t nbytes;
+  Address address = 0;
+
+  Pages(const Bench& on_machine, std::size_t of_nbytes) : machine(on_machine), nbytes(of_nbytes) {
+    CHECK_OK(machine->reserve_pages(nbytes, &address));
+  }
+  Status map(std::size_t offset, std::size_t size, int device) const {
+    return machine->map_pages(address + offset, size, device);
+  }
+  Status unmap(std::size_t offset, std::size_t size) const {
+    return machine->unmap_pages(address + offset, size);
+  }
+  Status grant(std::size_t offset, std::size_t size, std::initializer_list<int> devices) const {
+    return machine->grant_access(address + offset, size, {devices.begin(), devices.size()});
+  }
+  // Pieces of `size` over the whole range, on devices 0 and 1 in turn, for both to reach.
+  void alternate(std::size_t size) const {
+    for (std::size_t i = 0; i * size < nbytes; ++i) CHECK_OK(map(i * size, size, static_cast<int>(i % 2)));
+    CHECK_OK(grant(0, nbytes, {0, 1}));
+  }
 };
 
 // A device's SMs, split into as many groups of `sm_count` as fit.

@@ -26,7 +26,7 @@
   /* contexts */                                                                                       \
   ENTRY(DevicePrimaryCtxRetain, 7000) ENTRY(DevicePrimaryCtxRelease, 11000) ENTRY(CtxGetCurrent, 4000) \
   ENTRY(CtxSetCurrent, 4000) ENTRY(CtxPushCurrent, 4000) ENTRY(CtxPopCurrent, 4000)                    \
-  ENTRY(CtxGetDevice, 2000) ENTRY(CtxGetStreamPriorityRange, 5050) ENTRY(CtxEnablePeerAccess, 4000)    \
+  ENTRY(CtxGetDevice, 2000) ENTRY(CtxSynchronize, 2000) ENTRY(CtxGetStreamPriorityRange, 5050) ENTRY(CtxEnablePeerAccess, 4000)    \
   /* SMs */                                                                                            \
   ENTRY(DeviceGetDevResource, 12040) ENTRY(CtxGetDevResource, 12040)                                   \
   ENTRY(DevSmResourceSplitByCount, 12040) ENTRY(DevSmResourceSplit, 13010)                             \
@@ -43,6 +43,10 @@
   ENTRY(MemPoolSetAttribute, 11020) ENTRY(MemPoolSetAccess, 11020) ENTRY(MemPoolTrimTo, 11020)         \
   ENTRY(MemAllocFromPoolAsync, 11020) ENTRY(MemFreeAsync, 11020) ENTRY(MemHostAlloc, 2020)             \
   ENTRY(MemFreeHost, 2000) ENTRY(MemAllocManaged, 6000) ENTRY(MemAdvise, 8000) ENTRY(MemFree, 3020)    \
+  /* pages */                                                                                          \
+  ENTRY(MemGetAllocationGranularity, 10020) ENTRY(MemAddressReserve, 10020)                            \
+  ENTRY(MemAddressFree, 10020) ENTRY(MemCreate, 10020) ENTRY(MemRelease, 10020) ENTRY(MemMap, 10020)   \
+  ENTRY(MemUnmap, 10020) ENTRY(MemSetAccess, 10020)                                                    \
   /* copies and fills */                                                                               \
   ENTRY(MemcpyAsync, 4000) ENTRY(MemcpyPeerAsync, 4000) ENTRY(MemsetD8Async, 3020)                     \
   ENTRY(MemsetD16Async, 3020) ENTRY(MemsetD32Async, 3020) ENTRY(MemsetD2D32Async, 3020)                \

@@ -2,13 +2,15 @@
 //
 // One class, its members defined by resource family: cuda_driver.cpp (devices and contexts), sms.cpp (sets of
 // SMs), green_contexts.cpp (contexts of some SMs), streams.cpp (streams and events), memory.cpp (allocation),
-// transfers.cpp (copies and fills) and work.cpp (host functions, kernels).
+// pages.cpp (memory mapped into reserved addresses), transfers.cpp (copies and fills) and work.cpp (host
+// functions, kernels).
 #pragma once
 
 #include "../driver.hpp"
 #include "api.hpp"
 #include "devices.hpp"
 #include "green_contexts.hpp"
+#include "page_table.hpp"
 
 namespace stf_places::cuda {
 
@@ -67,6 +69,13 @@ class CudaDriver final : public Driver {
   Status allocate_managed(std::size_t nbytes, int device, Address* out) override;
   Status free_managed(Address address) override;
 
+  Status page_granularity(int device, std::size_t* out) override;
+  Status reserve_pages(std::size_t nbytes, Address* out) override;
+  Status release_pages(Address address, std::size_t nbytes) override;
+  Status map_pages(Address address, std::size_t nbytes, int device) override;
+  Status unmap_pages(Address address, std::size_t nbytes) override;
+  Status grant_access(Address address, std::size_t nbytes, std::span<const int> devices) override;
+
   Status copy(Address to, Location to_at, Address from, Location from_at, std::size_t nbytes,
               StreamHandle stream) override;
   Status fill(Address to, Location at, const void* value, std::size_t width, std::size_t count,
@@ -79,6 +88,10 @@ class CudaDriver final : public Driver {
   Status divisible_set(int device, const CUdevResource& description, SmResource* out);
   Status work_queues(int device, const WorkQueues& queues, CUdevResource* out);
   Status out_of_memory(Status status, int device, std::size_t nbytes);
+  Status coarsest_granularity(std::size_t* out);
+  Status map_memory(Address address, std::size_t nbytes, int device);
+  Status check_grant(int device, int owner);
+  bool copies_directly(Address to, int to_device, Address from, int from_device) const;
   Status copy_between_peers(Address to, int to_device, Address from, int from_device, std::size_t nbytes,
                             StreamHandle stream);
   Status fill_device(Address to, const void* value, std::size_t width, std::size_t count,
@@ -92,6 +105,7 @@ class CudaDriver final : public Driver {
   Api api_;
   Devices devices_{api_};
   GreenContexts greens_;
+  PageTable pages_;
 };
 
 // A handle of the seam as the driver's own pointer type, and back.

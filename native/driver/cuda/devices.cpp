@@ -161,6 +161,20 @@ Status Devices::pool(int device, CUmemoryPool* out) {
   return {};
 }
 
+Status Devices::check_pages(int device) const {
+  if (Status status = check(device); !status) return status;
+  int supported = 0;
+  if (Status status = attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &supported);
+      !status)
+    return status;
+  if (supported != 0) return {};
+  return Status(
+      Failure{Code::not_supported, 0, api_.DeviceGetAttribute.name(), "",
+              "memory is mapped page by page on devices with virtual memory management, which device " +
+                  std::to_string(device) + " does not have; allocations that lie on one device still work",
+              device});
+}
+
 Status Devices::can_reach(int device, int peer, bool* out) const {
   if (Status status = check(device); !status) return status;
   if (Status status = check(peer); !status) return status;

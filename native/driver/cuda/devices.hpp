@@ -37,6 +37,9 @@ class Devices {
   // Null when nothing was allocated on the device yet.
   CUmemoryPool existing_pool(int device) const noexcept { return devices_[device].pool.load(); }
 
+  // Fails with not_supported where no memory can be mapped page by page.
+  Status check_pages(int device) const;
+
   Status can_reach(int device, int peer, bool* out) const;
   Status enable_peer_access(int device, int peer);
   // True when enable_peer_access succeeded for the pair, in this direction.

@@ -1,5 +1,7 @@
 #include "errors.hpp"
 
+#include <utility>
+
 #include "api.hpp"
 
 namespace stf_places::cuda {
@@ -122,6 +124,10 @@ Status status_of(const Api& api, CUresult result, const char* call) {
     add_sentence(failure.detail,
                  "the error is sticky: this process can use the device no more, start a new one");
   return Status(std::move(failure));
+}
+
+Status refused(const char* call, std::string detail) {
+  return Status(Failure{Code::invalid_value, 0, call, "", std::move(detail)});
 }
 
 Status explained(Status status, const std::string& detail, int device) {

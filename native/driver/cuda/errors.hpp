@@ -16,6 +16,8 @@ class Api;
 Code code_of(CUresult result) noexcept;
 // Ok for CUDA_SUCCESS. The name is asked of the driver; the detail is the general advice for that code.
 Status status_of(const Api& api, CUresult result, const char* call);
+// What is wrong before the driver is asked: invalid_value.
+Status refused(const char* call, std::string detail);
 // The same failure, with what was given put before the general advice, and the device that it concerns.
 Status explained(Status status, const std::string& detail, int device = -1);
 

@@ -32,10 +32,18 @@ Status CudaDriver::free_device(int device, Address address, StreamHandle stream)
   return explained(std::move(status), "freeing memory of device " + std::to_string(device), device);
 }
 
+// Blocks that were freed stay in the pool until a blocking call has seen the work before them complete;
+// asking the streams whether it is does not do (H200, driver 13.0: trimming gave nothing back of 90 GiB).
 Status CudaDriver::trim_device(int device) {
   if (Status status = devices_.check(device); !status) return status;
   CUmemoryPool pool = devices_.existing_pool(device);
-  return pool == nullptr ? Status() : api_.MemPoolTrimTo(pool, 0);
+  if (pool == nullptr) return {};
+  CUcontext context = nullptr;
+  if (Status status = devices_.primary(device, &context); !status) return status;
+  ContextScope scope(api_, context);
+  if (Status status = scope.status(); !status) return status;
+  if (Status status = api_.CtxSynchronize(); !status) return status;
+  return api_.MemPoolTrimTo(pool, 0);
 }
 
 Status CudaDriver::allocate_host(std::size_t nbytes, Address* out) {

@@ -4,8 +4,6 @@
 #include <cuda.h>
 
 #include <memory>
-#include <string>
-#include <utility>
 
 #include "../driver.hpp"
 
@@ -14,11 +12,6 @@ namespace stf_places::cuda {
 // `set` has SMs.
 inline const CUdevResource& description_of(const SmResource& set) {
   return *static_cast<const CUdevResource*>(set.opaque.get());
-}
-
-// What is wrong before the driver is asked.
-inline Status refused(const char* call, std::string detail) {
-  return Status(Failure{Code::invalid_value, 0, call, "", std::move(detail)});
 }
 
 // Without SMs there is no description either: the driver leaves it invalid.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "contexts.hpp"
 #include "cuda_driver.hpp"
@@ -12,12 +13,22 @@ Status CudaDriver::copy(Address to, Location to_at, Address from, Location from_
   if (nbytes == 0) return {};
   bool between = to_at.kind == Location::Kind::device && from_at.kind == Location::Kind::device &&
                  to_at.device != from_at.device;
-  if (between && !devices_.reaches(to_at.device, from_at.device) &&
-      !devices_.reaches(from_at.device, to_at.device))
+  if (between && !copies_directly(to, to_at.device, from, from_at.device))
     return copy_between_peers(to, to_at.device, from, from_at.device, nbytes, stream);
   auto handle = from_handle<CUstream>(stream);
   // Unified addressing: the driver sees from the addresses where they lie.
   return in_context_of(api_, greens_, handle, [&] { return api_.MemcpyAsync(to, from, nbytes, handle); });
+}
+
+// Access to page-mapped memory is granted by piece, whatever enable_peer_access did. With both devices able
+// to reach all of the copy, a stream of either does it; else the call that names both devices serves streams
+// of both, while the plain one depends on the stream.
+bool CudaDriver::copies_directly(Address to, int to_device, Address from, int from_device) const {
+  const std::optional<bool> source = pages_.granted(from, to_device);
+  const std::optional<bool> target = pages_.granted(to, from_device);
+  const bool there = source.value_or(devices_.reaches(to_device, from_device));
+  const bool back = target.value_or(devices_.reaches(from_device, to_device));
+  return source || target ? there && back : there || back;
 }
 
 Status CudaDriver::copy_between_peers(Address to, int to_device, Address from, int from_device,

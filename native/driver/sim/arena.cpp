@@ -42,29 +42,33 @@ bool Arena::add_chunk(std::size_t at_least) {
   return true;
 }
 
-Address Arena::take(std::size_t nbytes) {
+Address Arena::take(std::size_t nbytes, std::size_t wished) {
   const std::size_t size = block_size(nbytes);
-  const auto freed = free_.find(size);
+  const auto freed = free_.find({size, wished});
   if (freed != free_.end() && freed->second.size() >= quarantine) {
     const Address address = freed->second.front();
     freed->second.pop_front();
     if (backed_ && size < large) std::memset(pointer(address), 0, size);
     return address;
   }
-  const std::size_t alignment = size >= large ? page : 256;
+  const std::size_t alignment = std::max<std::size_t>(wished, size >= large ? page : 256);
   if (current_ == nullptr || round_up(current_->next, alignment) + size > current_->end) {
-    if (!add_chunk(size)) return 0;
+    if (!add_chunk(size + (alignment > page ? alignment : 0))) return 0;
   }
   const Address address = round_up(current_->next, alignment);
   current_->next = address + size;
   return address;
 }
 
-void Arena::give(Address address, std::size_t nbytes) {
+void Arena::give(Address address, std::size_t nbytes, std::size_t alignment) {
   const std::size_t size = block_size(nbytes);
   // The system gets the pages back at once; the next user finds zeros.
   if (backed_ && size >= large) madvise(pointer(address), size, MADV_DONTNEED);
-  free_[size].push_back(address);
+  free_[{size, alignment}].push_back(address);
+}
+
+void Arena::discard(Address address, std::size_t nbytes) {
+  if (backed_) madvise(pointer(address), nbytes, MADV_DONTNEED);
 }
 
 bool Arena::owns(Address address) const {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <deque>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "../driver.hpp"
@@ -21,9 +22,13 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Zeroed, aligned to 256 bytes (pages from 64 KiB on); 0 when the system has no address space left.
-  Address take(std::size_t nbytes);
-  void give(Address address, std::size_t nbytes);
+  // Zeroed, aligned to 256 bytes (pages from 64 KiB on) or to `alignment` where that is more; 0 when the
+  // system has no address space left.
+  Address take(std::size_t nbytes, std::size_t alignment = 0);
+  // `alignment` as it was taken with.
+  void give(Address address, std::size_t nbytes, std::size_t alignment = 0);
+  // Makes whole 4 KiB pages of a taken block zeros again, which then cost no memory.
+  void discard(Address address, std::size_t nbytes);
   // Whether the address lies in a chunk of this arena, allocated or not.
   bool owns(Address address) const;
   // The bytes that a block of `nbytes` occupies.
@@ -40,8 +45,9 @@ class Arena {
   bool backed_;
   std::map<Address, Chunk> chunks_;  // by first address
   Chunk* current_ = nullptr;
-  Address next_fake_ = Address{1} << 56;             // above every user address
-  std::map<std::size_t, std::deque<Address>> free_;  // by block size, oldest first
+  Address next_fake_ = Address{1} << 56;  // above every user address
+  // By block size and alignment, oldest first.
+  std::map<std::pair<std::size_t, std::size_t>, std::deque<Address>> free_;
 };
 
 }  // namespace stf_places::sim

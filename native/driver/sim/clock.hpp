@@ -5,8 +5,9 @@
 // served, higher stream priority first; with `waves` it gives them up between equal parts. On a stream of a
 // green context it takes them out of that context's SMs. A kernel that waits reserves all SMs that it could
 // run on, so that later ones start before it only on others. A copy takes a copy engine of its stream's
-// device and its links, all for its whole duration, first come first served. Records, waits and frees take no
-// time; a host function occupies its stream only.
+// device and its links, all for its whole duration, first come first served. A kernel in memory of other
+// devices takes longer (Machine::time_work) but occupies neither links nor engines, so it slows no copy down.
+// Records, waits and frees take no time; a host function occupies its stream only.
 //
 // Events are handled in the order (time, ends before starts, sequence number), and never past the moment up
 // to which the host has submitted everything, so the timeline depends neither on when it is computed nor on

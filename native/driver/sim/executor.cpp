@@ -176,7 +176,11 @@ void Machine::fail_operation(Operation* operation) {
 void Machine::reclaim_released() {
   std::erase_if(unreclaimed_, [&](const Unreclaimed& one) {
     if (!effects_.made_up_to(one.sequence)) return false;
-    memory_.reclaim(one.allocation);
+    if (one.allocation != nullptr) {
+      memory_.reclaim(one.allocation);
+    } else {
+      memory_.give_back(one.address, one.nbytes);
+    }
     return true;
   });
 }

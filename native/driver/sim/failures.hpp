@@ -1,7 +1,6 @@
 // The texts and codes of the simulated machine's failures.
 #pragma once
 
-#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -47,12 +46,6 @@ inline Status fail(Code code, const char* call, std::string detail, int device =
 inline Status fail_again(const char* call, Failure earlier) {
   earlier.call = call;
   return Status(std::move(earlier));
-}
-
-inline std::string hexadecimal(Address address) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
-  return text;
 }
 
 inline std::string text_of(Location where) {

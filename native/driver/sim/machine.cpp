@@ -39,6 +39,9 @@ std::string check_spec(const MachineSpec& spec) {
     if (device.sm_count < 1) return at + " needs at least one SM: got " + std::to_string(device.sm_count);
     if (!(device.bandwidth > 0)) return at + " needs a positive bandwidth";
     if (device.copy_engines < 1) return at + " needs at least one copy engine";
+    if (device.page < 4096 || (device.page & (device.page - 1)) != 0) {
+      return at + ": page is a power of two, at least 4096 bytes: got " + std::to_string(device.page);
+    }
     if (std::string wrong = check_partitions(device); !wrong.empty()) return at + ": " + wrong;
   }
   std::vector<int> to_host(count, 0);
@@ -81,6 +84,7 @@ Machine::Machine(const MachineSpec& spec, const Options& options)
   const int count = static_cast<int>(spec_.devices.size());
   for (int device = 0; device < count; ++device) contexts_.push_back(Context{device});
   link_of_.assign((count + 1) * (count + 1), -1);
+  traffic_.assign(link_of_.size(), 0);
   for (std::size_t i = 0; i < spec_.links.size(); ++i) {
     const LinkSpec& link = spec_.links[i];
     link_of_[(link.from + 1) * (count + 1) + link.to + 1] = static_cast<short>(i);

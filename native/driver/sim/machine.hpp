@@ -6,8 +6,8 @@
 //
 // The member functions are spread by subject: machine.cpp (devices, contexts), machine_control.cpp (what only
 // a simulation can do, submitting), machine_partitions.cpp (SMs, green contexts), machine_streams.cpp,
-// machine_events.cpp, machine_memory.cpp (also copies, fills), machine_work.cpp (host functions, work,
-// bodies), executor.cpp (making effects).
+// machine_events.cpp, machine_memory.cpp (also copies, fills), machine_pages.cpp (page-mapped memory),
+// machine_work.cpp (host functions, work, bodies), executor.cpp (making effects).
 #pragma once
 
 #include <algorithm>
@@ -87,6 +87,12 @@ class Machine final : public SimDriver {
   Status free_host(Address address) override;
   Status allocate_managed(std::size_t nbytes, int device, Address* out) override;
   Status free_managed(Address address) override;
+  Status page_granularity(int device, std::size_t* out) override;
+  Status reserve_pages(std::size_t nbytes, Address* out) override;
+  Status release_pages(Address address, std::size_t nbytes) override;
+  Status map_pages(Address address, std::size_t nbytes, int device) override;
+  Status unmap_pages(Address address, std::size_t nbytes) override;
+  Status grant_access(Address address, std::size_t nbytes, std::span<const int> devices) override;
   Status copy(Address to, Location to_at, Address from, Location from_at, std::size_t nbytes,
               StreamHandle stream) override;
   Status fill(Address to, Location at, const void* value, std::size_t width, std::size_t count,
@@ -111,6 +117,7 @@ class Machine final : public SimDriver {
   std::uint64_t operations() const override;
   Status drain() override;
   std::vector<int> sm_ids(ContextHandle context) const override;
+  std::vector<LinkTraffic> link_traffic() const override;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -128,8 +135,16 @@ class Machine final : public SimDriver {
     Event event;
   };
   struct Unreclaimed {
-    Allocation* allocation;
+    Allocation* allocation;  // null: a range
     std::uint64_t sequence;  // last operation that could still touch it
+    Address address = 0;     // of a range
+    std::size_t nbytes = 0;
+  };
+
+  // The bytes that work uses.
+  struct Reach {
+    std::size_t nbytes = 0;
+    std::vector<LinkTraffic> remote;  // in memory of other devices, one entry an access and piece
   };
 
   // -- Looking up (all with the mutex held) --
@@ -214,20 +229,29 @@ class Machine final : public SimDriver {
   Status first_failure(const char* call);
 
   // -- Memory and work --
+  Status check_access(const char* call, const Stream* stream, const Access& access, Allocation** out);
   Status check_accesses(const char* call, const Stream* stream, const Work& work,
-                        std::vector<Allocation*>* found, std::size_t* nbytes);
+                        std::vector<Allocation*>* found);
+  void add_reach(int device, const Access& access, const Allocation* first, Reach* reach) const;
+  double remote_us(const Reach& reach, int device) const;
   Status run_measured(StreamHandle stream, HostFunction function, HostFunction release, void* argument,
                       Work work);
   Status check_width(const char* call, const Stream* stream, const Work& work) const;
   Status prepare_work(const char* call, OperationKind kind, Stream* stream, const Work& work,
                       Operation** out);
-  void time_work(Operation* operation, const Work& work, std::size_t nbytes) const;
-  void touch(const Actor& actor, std::uint64_t epoch, Allocation* allocation, Address address,
-             std::size_t nbytes, bool write);
-  void time_copy(Operation* operation, int from, int to) const;
+  void time_work(Operation* operation, const Work& work, const Reach& reach);
+  void touch(const Actor& actor, Allocation* allocation, Address address, std::size_t nbytes, bool write,
+             bool partial = false);
+  void time_copy(Operation* operation, int from, int to);
   int link_index(int from, int to) const;
   Status allocate_elsewhere(const char* call, Location where, std::size_t nbytes, Address* out);
   Status free_elsewhere(const char* call, Address address, Location::Kind kind);
+  Status make_room(Lock& lock, const char* call, int device, std::size_t nbytes);
+  Status check_end(const char* call, const Stream* stream, Address address, std::size_t nbytes, Location at,
+                   Allocation** out);
+  std::uint64_t& traffic(int from, int to) {
+    return traffic_[(from + 1) * (spec_.devices.size() + 1) + to + 1];
+  }
 
   const MachineSpec spec_;
   const Options options_;
@@ -253,8 +277,10 @@ class Machine final : public SimDriver {
   std::vector<std::shared_ptr<StreamFailure>> lost_;  // by device, null while it works
   std::vector<bool> peer_access_;                     // device * count + peer
   std::vector<short> link_of_;                        // (from + 1) * (count + 1) + to + 1
+  std::vector<std::uint64_t> traffic_;                // bytes, by ends as link_of_
   std::vector<Unreclaimed> unreclaimed_;
   std::vector<Allocation*> touched_;  // by the work that is being submitted
+  Reach reach_;                       // of that work
 };
 
 }  // namespace stf_places::sim

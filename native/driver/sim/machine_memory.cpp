@@ -16,6 +16,14 @@ int device_of(const Allocation* allocation) { return allocation == nullptr ? -1 
 
 // ---- Allocations ----
 
+// Lets pending frees happen where that can make room; whether it did is for the allocation to find out.
+Status Machine::make_room(Lock& lock, const char* call, int device, std::size_t nbytes) {
+  const bool fits = nbytes <= memory_.total(device);
+  if (!fits || memory_.has_room(device, nbytes) || executor_ == std::this_thread::get_id()) return {};
+  const auto reached = [&] { return memory_.has_room(device, nbytes) || effects_.pending() == 0; };
+  return make_effects(lock, call, {}, reached);
+}
+
 Status Machine::allocate_device(int device, std::size_t nbytes, StreamHandle stream_handle, Address* out) {
   constexpr const char* call = "allocate_device";
   if (Status status = fork_.check(call); !status) return status;
@@ -30,17 +38,13 @@ Status Machine::allocate_device(int device, std::size_t nbytes, StreamHandle str
                 device);
   }
   if (Status status = strike_at_call(call, FaultKind::allocation, device); !status) return status;
-  const bool fits = nbytes <= memory_.total(device);
-  if (fits && !memory_.has_room(device, nbytes) && executor_ != std::this_thread::get_id()) {
-    const auto reached = [&] { return memory_.has_room(device, nbytes) || effects_.pending() == 0; };
-    if (Status status = make_effects(lock, call, {}, reached); !status) return status;
-    if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
-  }
+  if (Status status = make_room(lock, call, device, nbytes); !status) return status;
+  if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
   Allocation* allocation = nullptr;
   const Location where{Location::Kind::device, device};
   if (Status status = memory_.allocate(call, where, nbytes, &allocation); !status) return status;
   if (options_.check_conflicts) {
-    touch({stream, OperationKind::allocation, {}}, races_.begin_operation(stream), allocation,
+    touch({stream, OperationKind::allocation, {}, races_.begin_operation(stream)}, allocation,
           allocation->address, nbytes, true);
   }
   now_ += spec_.costs.allocate;
@@ -59,7 +63,7 @@ Status Machine::free_device(int device, Address address, StreamHandle stream_han
   const Location where{Location::Kind::device, device};
   if (Status status = memory_.owned(call, address, where, &allocation); !status) return status;
   if (options_.check_conflicts) {
-    touch({stream, OperationKind::release, {}}, races_.begin_operation(stream), allocation, address,
+    touch({stream, OperationKind::release, {}, races_.begin_operation(stream)}, allocation, address,
           allocation->nbytes, true);
   }
   memory_.retire(allocation);
@@ -132,20 +136,25 @@ Status Machine::free_managed(Address address) {
 
 // ---- Copies and fills ----
 
-void Machine::touch(const Actor& actor, std::uint64_t epoch, Allocation* allocation, Address address,
-                    std::size_t nbytes, bool write) {
+void Machine::touch(const Actor& actor, Allocation* allocation, Address address, std::size_t nbytes,
+                    bool write, bool partial) {
   const Address end = address + nbytes;
-  if (allocation != nullptr) {
-    races_.touch(allocation->shadow, actor, epoch, address, end, write, allocation->address,
-                 [&] { return allocation->owner(); });
+  if (allocation == nullptr) {
+    races_.touch(races_.host_range(address, end), actor, {address, end, write, partial}, address,
+                 [&] { return "host memory at " + hexadecimal(address); });
     return;
   }
-  races_.touch(races_.host_range(address, end), actor, epoch, address, end, write, address,
-               [&] { return "host memory at " + hexadecimal(address); });
+  for (; allocation != nullptr && allocation->address < end; allocation = memory_.next(allocation)) {
+    const Address from = std::max(address, allocation->address);
+    const Address to = std::min(end, allocation->end());
+    races_.touch(allocation->shadow, actor, {from, to, write, partial}, allocation->address,
+                 [&] { return allocation->owner(); });
+    if (end <= allocation->end()) return;
+  }
 }
 
-// Ends: device ordinals, -1 for the host.
-void Machine::time_copy(Operation* operation, int from, int to) const {
+// Ends: device ordinals, -1 for the host. Counts the bytes on the links as well.
+void Machine::time_copy(Operation* operation, int from, int to) {
   const auto nbytes = static_cast<double>(operation->nbytes);
   const int own = operation->stream->device;
   if (from == to) {
@@ -164,7 +173,15 @@ void Machine::time_copy(Operation* operation, int from, int to) const {
     if (ways[i] < 0) continue;
     const LinkSpec& link = spec_.links[ways[i]];
     operation->duration_us += link.latency_us + nbytes / bytes_per_us(link.bandwidth);
+    traffic(link.from, link.to) += operation->nbytes;
   }
+}
+
+// An end of a copy or fill: what lies there, and whether the stream's device reaches it.
+Status Machine::check_end(const char* call, const Stream* stream, Address address, std::size_t nbytes,
+                          Location at, Allocation** out) {
+  if (Status status = memory_.resolve(call, address, nbytes, &at, out); !status) return status;
+  return memory_.reaches(call, stream->device, *out, address + nbytes);
 }
 
 Status Machine::copy(Address to, Location to_at, Address from, Location from_at, std::size_t nbytes,
@@ -181,8 +198,8 @@ Status Machine::copy(Address to, Location to_at, Address from, Location from_at,
     if (Status status = find_device(call, at.device); !status) return status;
   }
   if (nbytes != 0) {
-    if (Status status = memory_.resolve(call, from, nbytes, &from_at, &source); !status) return status;
-    if (Status status = memory_.resolve(call, to, nbytes, &to_at, &target); !status) return status;
+    if (Status status = check_end(call, stream, from, nbytes, from_at, &source); !status) return status;
+    if (Status status = check_end(call, stream, to, nbytes, to_at, &target); !status) return status;
   }
   Operation* operation = take(OperationKind::copy, stream);
   operation->to = to;
@@ -191,10 +208,9 @@ Status Machine::copy(Address to, Location to_at, Address from, Location from_at,
   strike(FaultKind::copy, operation);
   time_copy(operation, device_of(source), device_of(target));
   if (options_.check_conflicts && nbytes != 0) {
-    const Actor actor{stream, OperationKind::copy, {}};
-    const std::uint64_t epoch = races_.begin_operation(stream);
-    touch(actor, epoch, source, from, nbytes, false);
-    touch(actor, epoch, target, to, nbytes, true);
+    const Actor actor{stream, OperationKind::copy, {}, races_.begin_operation(stream)};
+    touch(actor, source, from, nbytes, false);
+    touch(actor, target, to, nbytes, true);
   }
   submit(operation, spec_.costs.copy_submit);
   bound_pending(lock);
@@ -218,7 +234,7 @@ Status Machine::fill(Address to, Location at, const void* value, std::size_t wid
   }
   const std::size_t nbytes = width * count;
   if (nbytes != 0) {
-    if (Status status = memory_.resolve(call, to, nbytes, &at, &target); !status) return status;
+    if (Status status = check_end(call, stream, to, nbytes, at, &target); !status) return status;
   }
   Operation* operation = take(OperationKind::fill, stream);
   operation->to = to;
@@ -228,7 +244,7 @@ Status Machine::fill(Address to, Location at, const void* value, std::size_t wid
   strike(FaultKind::copy, operation);
   time_copy(operation, device_of(target), device_of(target));
   if (options_.check_conflicts && nbytes != 0) {
-    touch({stream, OperationKind::fill, {}}, races_.begin_operation(stream), target, to, nbytes, true);
+    touch({stream, OperationKind::fill, {}, races_.begin_operation(stream)}, target, to, nbytes, true);
   }
   submit(operation, spec_.costs.copy_submit);
   bound_pending(lock);

@@ -21,6 +21,7 @@ struct DeviceSpec {
   std::size_t memory = 0;  // bytes
   double bandwidth = 0;    // GB/s, read and write each at this rate
   int copy_engines = 1;
+  std::size_t page = std::size_t{2} << 20;  // bytes; what mapped memory is a multiple of
 };
 
 struct LinkSpec {
@@ -43,6 +44,9 @@ struct CallCosts {
   double synchronize = 0;
   double query = 0;
   double green_context = 0;  // create one
+  double page_map = 0;       // a piece of page-mapped memory, mapped or unmapped
+  double page_access = 0;    // grant_access: each page
+  double piece_access = 0;   // and on top of it each piece
 };
 
 struct MachineSpec {

@@ -14,6 +14,11 @@ double thread_cpu_us() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
 
+// `part` out of `whole` of something, rounded down.
+std::size_t share_of(std::size_t something, std::size_t part, std::size_t whole) {
+  return static_cast<std::size_t>(static_cast<unsigned __int128>(something) * part / whole);
+}
+
 }  // namespace
 
 Status Machine::host_function(StreamHandle stream_handle, HostFunction function, void* argument) {
@@ -63,47 +68,94 @@ Status Machine::check_width(const char* call, const Stream* stream, const Work& 
   return {};
 }
 
+Status Machine::check_access(const char* call, const Stream* stream, const Access& access, Allocation** out) {
+  if (access.used > access.nbytes) {
+    return fail(Code::invalid_value, call,
+                "an access uses at most the " + std::to_string(access.nbytes) + " bytes of its range: got " +
+                    std::to_string(access.used),
+                stream->device);
+  }
+  if (access.nbytes == 0) return {};
+  if (Status status = memory_.resolve(call, access.address, access.nbytes, nullptr, out); !status)
+    return status;
+  const Allocation* allocation = *out;
+  if (allocation == nullptr || allocation->where.kind != Location::Kind::device) return {};
+  if (allocation->range != nullptr) {
+    return memory_.reaches(call, stream->device, allocation, access.address + access.nbytes);
+  }
+  const int owner = allocation->where.device;
+  if (owner == stream->device || peer_access_[stream->device * spec_.devices.size() + owner]) return {};
+  return fail(Code::invalid_value, call,
+              "device " + std::to_string(stream->device) + " has no access to " + allocation->name() +
+                  "; enable_peer_access(" + std::to_string(stream->device) + ", " + std::to_string(owner) +
+                  ") gives it",
+              stream->device);
+}
+
 Status Machine::check_accesses(const char* call, const Stream* stream, const Work& work,
-                               std::vector<Allocation*>* found, std::size_t* nbytes) {
-  const auto count = spec_.devices.size();
+                               std::vector<Allocation*>* found) {
   for (const Access& access : work.accesses) {
     Allocation* allocation = nullptr;
-    if (access.nbytes != 0) {
-      Status status = memory_.resolve(call, access.address, access.nbytes, nullptr, &allocation);
-      if (!status) {
-        Failure named = status.failure();
-        named.detail = "task '" + std::string(work.symbol) + "': " + named.detail;
-        return Status(std::move(named));
-      }
-    }
-    if (allocation != nullptr && allocation->where.kind == Location::Kind::device) {
-      const int owner = allocation->where.device;
-      if (owner != stream->device && !peer_access_[stream->device * count + owner]) {
-        return fail(Code::invalid_value, call,
-                    "task '" + std::string(work.symbol) + "' on device " + std::to_string(stream->device) +
-                        " has no access to " + allocation->name() + "; enable_peer_access(" +
-                        std::to_string(stream->device) + ", " + std::to_string(owner) + ") gives it",
-                    stream->device);
-      }
+    if (Status status = check_access(call, stream, access, &allocation); !status) {
+      Failure named = status.failure();
+      named.detail = "task '" + std::string(work.symbol) + "': " + named.detail;
+      return Status(std::move(named));
     }
     found->push_back(allocation);
-    *nbytes += access.nbytes;
   }
   return {};
 }
 
-void Machine::time_work(Operation* operation, const Work& work, std::size_t nbytes) const {
-  const DeviceSpec& device = spec_.devices[operation->stream->device];
-  operation->nbytes = nbytes;
+// Adds the bytes that an access uses to `reach`, by the memory that they lie in.
+void Machine::add_reach(int device, const Access& access, const Allocation* first, Reach* reach) const {
+  const std::size_t used = access.used == 0 ? access.nbytes : access.used;
+  reach->nbytes += used;
+  std::size_t before = 0;
+  for (const Allocation* piece = first; piece != nullptr; piece = memory_.next(piece)) {
+    const Address end = std::min(access.address + access.nbytes, piece->end());
+    const std::size_t upto = share_of(used, end - access.address, access.nbytes);
+    const int owner = piece->where.device;
+    if (piece->where.kind == Location::Kind::device && owner != device) {
+      reach->remote.push_back({access.write ? device : owner, access.write ? owner : device, upto - before});
+    }
+    before = upto;
+    if (end == access.address + access.nbytes) return;
+  }
+}
+
+double Machine::remote_us(const Reach& reach, int device) const {
+  double us[2] = {0, 0};  // into the device, out of it
+  for (const LinkTraffic& one : reach.remote) {
+    int index = link_index(one.from, one.to);
+    if (index < 0) index = link_index(one.to, one.from);
+    us[one.from == device ? 1 : 0] += static_cast<double>(one.nbytes) / (spec_.links[index].bandwidth * 1e3);
+  }
+  return std::max(us[0], us[1]);
+}
+
+// Memory of other devices comes over links: what is local (host and managed memory included) at the place's
+// share of the device's bandwidth, and on top of it what is remote, reads towards the device and writes away
+// from it. The two directions run side by side; in one direction the bytes of all links add up, since they go
+// through the same ports of the device. It occupies neither links nor engines.
+void Machine::time_work(Operation* operation, const Work& work, const Reach& reach) {
+  const int ordinal = operation->stream->device;
+  const DeviceSpec& device = spec_.devices[ordinal];
+  operation->nbytes = reach.nbytes;
   operation->sms = work.sms == 0 ? operation->stream->sm_count : work.sms;
   operation->waves = work.waves;
+  std::size_t local = reach.nbytes;
+  for (const LinkTraffic& one : reach.remote) {
+    traffic(one.from, one.to) += one.nbytes;
+    local -= one.nbytes;
+  }
   if (work.cost_us >= 0) {
     operation->duration_us = work.cost_us;
     return;
   }
   const double share = static_cast<double>(operation->sms) / device.sm_count;
-  operation->duration_us =
-      spec_.costs.kernel_latency + static_cast<double>(nbytes) / (device.bandwidth * 1e3 * share);
+  operation->duration_us = spec_.costs.kernel_latency +
+                           static_cast<double>(local) / (device.bandwidth * 1e3 * share) +
+                           remote_us(reach, ordinal);
 }
 
 // Checks everything, then notes what the work touches. Nothing has changed when it fails.
@@ -111,19 +163,22 @@ Status Machine::prepare_work(const char* call, OperationKind kind, Stream* strea
                              Operation** out) {
   std::vector<Allocation*>& found = touched_;
   found.clear();
-  std::size_t nbytes = 0;
   if (Status status = check_width(call, stream, work); !status) return status;
-  if (Status status = check_accesses(call, stream, work, &found, &nbytes); !status) return status;
+  if (Status status = check_accesses(call, stream, work, &found); !status) return status;
+  reach_.nbytes = 0;
+  reach_.remote.clear();
+  for (std::size_t i = 0; i < found.size(); ++i)
+    add_reach(stream->device, work.accesses[i], found[i], &reach_);
   Operation* operation = take(kind, stream);
   operation->symbol = work.symbol;
-  time_work(operation, work, nbytes);
+  time_work(operation, work, reach_);
   strike(FaultKind::launch, operation);
   if (options_.check_conflicts && !work.accesses.empty()) {
-    const Actor actor{stream, kind, work.symbol};
-    const std::uint64_t epoch = races_.begin_operation(stream);
+    const Actor actor{stream, kind, work.symbol, races_.begin_operation(stream), work.whole};
     for (std::size_t i = 0; i < found.size(); ++i) {
       const Access& access = work.accesses[i];
-      if (access.nbytes != 0) touch(actor, epoch, found[i], access.address, access.nbytes, access.write);
+      const bool partial = access.used != 0 && access.used < access.nbytes;
+      if (access.nbytes != 0) touch(actor, found[i], access.address, access.nbytes, access.write, partial);
     }
   }
   *out = operation;

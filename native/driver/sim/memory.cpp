@@ -20,31 +20,40 @@ bool agrees(const Location& said, const Location& is) {
 
 }  // namespace
 
-std::string Allocation::owner() const { return "allocation #" + std::to_string(id) + " " + text_of(where); }
+std::string Allocation::owner() const {
+  if (range == nullptr) return "allocation #" + std::to_string(id) + " " + text_of(where);
+  return "pages of range #" + std::to_string(range->id) + " [" + std::to_string(address - range->address) +
+         ", " + std::to_string(end() - range->address) + ") " + text_of(where);
+}
 
 std::string Allocation::name() const {
+  if (range != nullptr) return owner();
   return "allocation #" + std::to_string(id) + " of " + std::to_string(nbytes) + " bytes " + text_of(where);
 }
 
 Memory::Memory(const MachineSpec& spec, bool backed) : used_(spec.devices.size(), 0), arena_(backed) {
-  for (const DeviceSpec& device : spec.devices) total_.push_back(device.memory);
+  for (const DeviceSpec& device : spec.devices) {
+    total_.push_back(device.memory);
+    page_.push_back(device.page);
+  }
 }
 
 Status Memory::refuse(const char* call, std::string detail, int device) const {
   return fail(Code::invalid_value, call, std::move(detail), device);
 }
 
+Status Memory::no_room(const char* call, int device, std::size_t nbytes) const {
+  return fail(Code::out_of_memory, call,
+              "device " + std::to_string(device) + " has no room: requested " + std::to_string(nbytes) +
+                  " bytes, free " + std::to_string(total_[device] - used_[device]) + " of " +
+                  std::to_string(total_[device]) + " bytes",
+              device);
+}
+
 Status Memory::allocate(const char* call, Location where, std::size_t nbytes, Allocation** out) {
   if (nbytes == 0) return refuse(call, "an allocation needs at least 1 byte: got 0", where.device);
   const bool on_device = where.kind == Location::Kind::device;
-  if (on_device && !has_room(where.device, nbytes)) {
-    return fail(Code::out_of_memory, call,
-                "device " + std::to_string(where.device) + " has no room: requested " +
-                    std::to_string(nbytes) + " bytes, free " +
-                    std::to_string(total_[where.device] - used_[where.device]) + " of " +
-                    std::to_string(total_[where.device]) + " bytes",
-                where.device);
-  }
+  if (on_device && !has_room(where.device, nbytes)) return no_room(call, where.device, nbytes);
   const Address address = arena_.take(nbytes);
   if (address == 0) {
     return fail(Code::out_of_memory, call,
@@ -87,24 +96,50 @@ Status Memory::resolve(const char* call, Address address, std::size_t nbytes, co
     return unknown(call, address, nbytes, expected);
   }
   if (nbytes > allocation->end() - address) {
-    return refuse(call,
-                  "out of bounds: " + std::to_string(nbytes) + " bytes from offset " +
-                      std::to_string(address - allocation->address) + " reach past the end of " +
-                      allocation->name(),
-                  allocation->where.device);
+    if (Status status = resolve_span(call, address, nbytes, expected, allocation); !status) return status;
   }
   if (expected != nullptr && !agrees(*expected, allocation->where)) {
-    return refuse(call, allocation->name() + " was said to lie " + text_of(*expected),
-                  allocation->where.device);
+    return disagrees(call, *allocation, *expected);
   }
   *out = allocation;
   return {};
 }
 
+// What lies behind the end of `first`.
+Status Memory::resolve_span(const char* call, Address address, std::size_t nbytes, const Location* expected,
+                            const Allocation* first) const {
+  const Allocation* last = first;
+  while (nbytes > last->end() - address) {
+    const Allocation* behind = next(last);
+    if (behind == nullptr) {
+      return refuse(call,
+                    "out of bounds: " + std::to_string(nbytes) + " bytes from offset " +
+                        std::to_string(address - first->address) + " reach past the end of " + last->name(),
+                    last->where.device);
+    }
+    if (expected != nullptr && !agrees(*expected, behind->where)) return disagrees(call, *behind, *expected);
+    last = behind;
+  }
+  return {};
+}
+
+Status Memory::disagrees(const char* call, const Allocation& allocation, const Location& said) const {
+  return refuse(call, allocation.name() + " was said to lie " + text_of(said), allocation.where.device);
+}
+
 Status Memory::unknown(const char* call, Address address, std::size_t nbytes,
                        const Location* expected) const {
   if (const Freed* range = freed(address)) {
-    return refuse(call, "use after free: " + bytes_at(address, nbytes) + " lie in freed " + range->name, -1);
+    const char* what = range->pages ? "use after unmap: " : "use after free: ";
+    const char* state = range->pages ? " lie in unmapped " : " lie in freed ";
+    return refuse(call, what + bytes_at(address, nbytes) + state + range->name, -1);
+  }
+  if (const Range* range = range_at(address)) {
+    return refuse(call,
+                  bytes_at(address, nbytes) + " lie at offset " + std::to_string(address - range->address) +
+                      " of range #" + std::to_string(range->id) +
+                      ", where no pages are mapped; map_pages and grant_access come first",
+                  -1);
   }
   std::string detail = bytes_at(address, nbytes) + " belong to no allocation of this machine";
   if (expected != nullptr) detail += ", but were said to lie " + text_of(*expected);
@@ -117,6 +152,9 @@ Status Memory::owned(const char* call, Address address, Location where, Allocati
     if (const Freed* range = freed(address))
       return refuse(call, "double free of " + range->name, where.device);
     return refuse(call, hexadecimal(address) + " is no allocation of this machine", where.device);
+  }
+  if (allocation->range != nullptr) {
+    return refuse(call, allocation->name() + " is given back by unmap_pages", where.device);
   }
   if (address != allocation->address) {
     return refuse(call,
@@ -153,7 +191,7 @@ void Memory::reclaim(Allocation* allocation) {
 
 void Memory::remember_freed(const Allocation& allocation) {
   forget_freed(allocation.address, allocation.end());
-  freed_.emplace(allocation.address, Freed{allocation.end(), allocation.name()});
+  freed_.emplace(allocation.address, Freed{allocation.end(), allocation.name(), allocation.range != nullptr});
   freed_order_.push_back(allocation.address);
   while (freed_order_.size() > freed_limit) {
     freed_.erase(freed_order_.front());

@@ -71,17 +71,32 @@ const std::vector<const Touch*>& Races::conflicting(const Shadow& shadow, const 
   for (const Touch& old : shadow) {
     if (!old.write && !now.write) continue;
     if (old.begin >= now.end || now.begin >= old.end) continue;
+    if (now.excuses(old)) continue;
     if (clock.at(old.slot) < old.epoch) found_.push_back(&old);
   }
   return found_;
 }
 
+bool Races::replaces(const Touch& now, Touch& old, const VectorClock& clock) {
+  if (old.begin < now.begin || old.end > now.end) return false;
+  if (old.write && !now.write) return false;
+  const bool ordered = clock.at(old.slot) >= old.epoch;
+  if (now.whole == 0) return now.write || ordered;
+  if (!ordered) return false;
+  if (now.whole == old.whole) return old.partial || !now.partial;
+  if (old.covered != 0 && old.covered != now.whole) return true;
+  old.covered = now.whole;
+  return false;
+}
+
 void Races::remember(Shadow& shadow, const Touch& now, const VectorClock& clock) {
-  const auto replaced = [&](const Touch& old) {
-    if (old.begin < now.begin || old.end > now.end) return false;
-    return now.write || (!old.write && clock.at(old.slot) >= old.epoch);
-  };
-  shadow.erase(std::remove_if(shadow.begin(), shadow.end(), replaced), shadow.end());
+  auto kept = shadow.begin();
+  for (auto old = shadow.begin(); old != shadow.end(); ++old) {
+    if (replaces(now, *old, clock)) continue;
+    if (kept != old) *kept = std::move(*old);
+    ++kept;
+  }
+  shadow.erase(kept, shadow.end());
   shadow.push_back(now);
   if (shadow.size() % shadow_check == 0) forget_seen_by_host(shadow);
 }
@@ -90,11 +105,11 @@ void Races::forget_seen_by_host(Shadow& shadow) const {
   std::erase_if(shadow, [&](const Touch& old) { return host_.at(old.slot) >= old.epoch; });
 }
 
-void Races::host_free(const Shadow& shadow, Address base, const std::string& owner) {
+void Races::host_free(const Shadow& shadow, Address base, const std::string& owner, const char* verb) {
   for (const Touch& old : shadow) {
     if (host_.at(old.slot) >= old.epoch) continue;
-    add("race: the host frees " + owner + " without having waited for " + describe(old) + ", which touches " +
-        range(old.begin, old.end, base) + " of it");
+    add(std::string("race: the host ") + verb + " " + owner + " without having waited for " + describe(old) +
+        ", which touches " + range(old.begin, old.end, base) + " of it");
   }
 }
 

@@ -8,6 +8,10 @@
 // For each allocation the touches that later ones can still conflict with are kept: a write replaces all that
 // it covers, a read replaces earlier reads that it covers and comes after. Whole-allocation accesses
 // therefore keep at most one write and one read a stream.
+//
+// Pieces of one whole (Work::whole) do not conflict where one of the two uses only a part of its range. So a
+// touch of a whole replaces an earlier one only where every later touch that it would excuse is excused by
+// the earlier one too, or meets a second touch, of another whole, that lies over the earlier one.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +34,13 @@ struct Touch {
   std::uint64_t epoch = 0;
   StreamHandle stream = 0;
   std::string symbol;
+  std::uint64_t whole = 0;
+  bool partial = false;       // uses only a part of its range
+  std::uint64_t covered = 0;  // the whole of a later touch that lies over it
+
+  bool excuses(const Touch& other) const {
+    return whole != 0 && whole == other.whole && (partial || other.partial);
+  }
 };
 
 using Shadow = std::vector<Touch>;
@@ -39,6 +50,16 @@ struct Actor {
   Stream* stream = nullptr;
   OperationKind kind = OperationKind::work;
   std::string_view symbol;
+  std::uint64_t epoch = 0;
+  std::uint64_t whole = 0;
+};
+
+// What it touches of one allocation.
+struct Span {
+  Address begin = 0;
+  Address end = 0;
+  bool write = false;
+  bool partial = false;
 };
 
 class Races {
@@ -55,26 +76,21 @@ class Races {
   // The host has waited for everything in `clock`.
   void host_waited(const VectorClock& clock);
 
-  // Notes a touch of `[begin, end)` and reports what conflicts with it. `base` and `owner` name the
+  // Notes a touch and reports what conflicts with it. `base` and `owner` name the
   // allocation in reports ("allocation #3 on device 0"); `owner` is called only for a report.
   template <class Owner>
-  void touch(Shadow& shadow, const Actor& actor, std::uint64_t epoch, Address begin, Address end, bool write,
-             Address base, Owner owner) {
-    const Touch now{begin,
-                    end,
-                    write,
-                    actor.kind,
-                    actor.stream->slot,
-                    epoch,
-                    actor.stream->handle,
-                    std::string(actor.symbol)};
+  void touch(Shadow& shadow, const Actor& actor, const Span& span, Address base, Owner owner) {
+    const Touch now{span.begin,         span.end,    span.write,           actor.kind,
+                    actor.stream->slot, actor.epoch, actor.stream->handle, std::string(actor.symbol),
+                    actor.whole,        span.partial};
     for (const Touch* other : conflicting(shadow, now, actor.stream->clock))
       report(now, *other, base, owner());
     remember(shadow, now, actor.stream->clock);
   }
 
-  // Reports each user of an allocation that the host frees without having waited for it.
-  void host_free(const Shadow& shadow, Address base, const std::string& owner);
+  // Reports each user of an allocation that the host gives back ("frees", "unmaps") without having waited for
+  // it.
+  void host_free(const Shadow& shadow, Address base, const std::string& owner, const char* verb = "frees");
 
   // The shadow of host memory that the machine did not allocate.
   Shadow& host_range(Address begin, Address end);
@@ -91,6 +107,7 @@ class Races {
 
   const std::vector<const Touch*>& conflicting(const Shadow& shadow, const Touch& now,
                                                const VectorClock& clock);
+  static bool replaces(const Touch& now, Touch& old, const VectorClock& clock);
   void remember(Shadow& shadow, const Touch& now, const VectorClock& clock);
   void forget_seen_by_host(Shadow& shadow) const;
   void forget_host_ranges();

@@ -34,6 +34,13 @@ struct TimelineEntry {
   int sms = 0;
 };
 
+// Bytes that operations sent from one end of a link to the other.
+struct LinkTraffic {
+  int from = -1;  // -1: host
+  int to = -1;
+  std::uint64_t nbytes = 0;
+};
+
 enum class FaultKind : int { allocation, copy, launch, event, host_function, green_context };
 
 class SimDriver : public Driver {
@@ -50,12 +57,15 @@ class SimDriver : public Driver {
   virtual void record_timeline(bool on) = 0;
   virtual std::vector<TimelineEntry> timeline() const = 0;  // finished operations in order of start
   virtual std::size_t used_memory(int device) const = 0;    // bytes
-  virtual std::size_t live_allocations() const = 0;         // all kinds, whole machine
+  virtual std::size_t live_allocations() const = 0;         // all kinds and reserved ranges, whole machine
   virtual std::uint64_t operations() const = 0;             // submitted so far
   virtual Status drain() = 0;                               // run everything that is pending
   // The SMs that kernels on this context's streams can run on, ascending; empty when there is no such
   // context.
   virtual std::vector<int> sm_ids(ContextHandle context) const = 0;
+  // What copies and work submitted so far send over links, by ends; pairs without any are left out. A copy
+  // counts on each link that it takes, work for its accesses to memory of other devices.
+  virtual std::vector<LinkTraffic> link_traffic() const = 0;
 };
 
 Status make_sim_driver(const MachineSpec& spec, const Options& options, std::shared_ptr<SimDriver>* out);

@@ -31,6 +31,7 @@ typedef struct Entry {
 } Entry;
 extern const Entry memory_entries[]; /* up to the one without a name */
 extern const Entry green_entries[];
+extern const Entry page_entries[];
 
 static const size_t device_memory = (size_t)1 << 30;
 
@@ -44,6 +45,13 @@ Context* primary_of(int device);
 Result check_stream(Stream* stream);
 Stream* new_stream(Context* context);
 int is_destroyed(const Context* context);
+int device_of(Stream* stream);
+
+size_t used_memory(int device); /* of all kinds */
+size_t used_by_pages(int device);
+int has_pages(int device);
+/* OK unless some of the bytes are page-mapped and out of the device's reach. */
+Result check_pages(const void* address, size_t nbytes, int device);
 
 #define ENTER(name)                                    \
   do {                                                 \
@@ -53,6 +61,11 @@ int is_destroyed(const Context* context);
   } while (0)
 #define NEEDS_CONTEXT \
   if (current() == NULL) return INVALID_CONTEXT
+#define NEEDS_PAGES(address, nbytes, device)               \
+  do {                                                     \
+    Result reached = check_pages(address, nbytes, device); \
+    if (reached != OK) return reached;                     \
+  } while (0)
 #define NEEDS_STREAM(stream)               \
   do {                                     \
     Result checked = check_stream(stream); \

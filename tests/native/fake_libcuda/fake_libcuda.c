@@ -9,6 +9,7 @@
  *   FAKE_WITHOUT=cuMemPoolCreate,...   entry points that this driver does not have
  *   FAKE_FAIL=cuStreamQuery=700,...    calls that fail with this code
  *   FAKE_NO_PEERS=1                    no device reaches another
+ *   FAKE_NO_PAGES=0,1                  devices without virtual memory management
  *   FAKE_LOG=path                      a line "name version" for each entry point asked for,
  *                                      "!name" for each call, "!green ..." for what becomes of green contexts
  */
@@ -103,7 +104,6 @@ static Result device_name(char* out, int length, int device) {
 }
 static Result device_attribute(int* out, int which, int device) {
   ENTER("cuDeviceGetAttribute");
-  (void)device;
   switch (which) {
     case 16:
       *out = 132;
@@ -126,6 +126,9 @@ static Result device_attribute(int* out, int which, int device) {
     case 83:
       *out = 1;
       return OK; /* MANAGED_MEMORY */
+    case 102:
+      *out = has_pages(device);
+      return OK; /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
     case 115:
       *out = 1;
       return OK; /* MEMORY_POOLS_SUPPORTED */
@@ -190,6 +193,11 @@ static Result ctx_device(int* out) {
   *out = current()->device;
   return OK;
 }
+static Result ctx_synchronize(void) {
+  ENTER("cuCtxSynchronize");
+  NEEDS_CONTEXT;
+  return OK;
+}
 static Result ctx_priorities(int* least, int* greatest) {
   ENTER("cuCtxGetStreamPriorityRange");
   NEEDS_CONTEXT;
@@ -215,6 +223,7 @@ Result check_stream(Stream* stream) {
   if (is_destroyed(stream->context)) return CONTEXT_IS_DESTROYED;
   return stream->alive ? OK : INVALID_HANDLE;
 }
+int device_of(Stream* stream) { return is_default(stream) ? current()->device : stream->context->device; }
 Stream* new_stream(Context* context) {
   Stream* made = (Stream*)calloc(1, sizeof(Stream));
   made->context = context;
@@ -311,6 +320,7 @@ static const Entry entries[] = {
     {"cuCtxPushCurrent", 4000, (void*)ctx_push},
     {"cuCtxPopCurrent", 4000, (void*)ctx_pop},
     {"cuCtxGetDevice", 2000, (void*)ctx_device},
+    {"cuCtxSynchronize", 2000, (void*)ctx_synchronize},
     {"cuCtxGetStreamPriorityRange", 5050, (void*)ctx_priorities},
     {"cuCtxEnablePeerAccess", 4000, (void*)ctx_enable_peer},
     {"cuStreamCreateWithPriority", 5050, (void*)stream_create},
@@ -342,6 +352,7 @@ Result cuGetProcAddress_v2(const char* name, void** out, int version, uint64_t f
   const Entry* entry = find(entries, name);
   if (entry == NULL) entry = find(memory_entries, name);
   if (entry == NULL) entry = find(green_entries, name);
+  if (entry == NULL) entry = find(page_entries, name);
   if (entry == NULL || listed("FAKE_WITHOUT", name, NULL)) return OK;
   *found = version == entry->since && version <= number("FAKE_VERSION", 13000) ? 0 : 2;
   if (*found == 0) *out = entry->function;

@@ -25,10 +25,11 @@ static void enter(void) {
   while (__atomic_test_and_set(&lock, __ATOMIC_ACQUIRE)) continue;
 }
 static void leave(void) { __atomic_clear(&lock, __ATOMIC_RELEASE); }
+size_t used_memory(int device) { return used(device) + used_by_pages(device); }
 static Result take(void** out, size_t nbytes, int device) {
   Result result = nbytes == 0 ? INVALID_VALUE : OUT_OF_MEMORY;
   enter();
-  if (nbytes > 0 && (device < 0 || used(device) + nbytes <= device_memory)) {
+  if (nbytes > 0 && (device < 0 || used(device) + used_by_pages(device) + nbytes <= device_memory)) {
     for (int i = 0; i < MAX_BLOCKS && result != OK; ++i) {
       if (blocks[i].address != NULL) continue;
       blocks[i].address = *out = malloc(nbytes);
@@ -56,7 +57,7 @@ static Result mem_info(size_t* free_bytes, size_t* total) {
   ENTER("cuMemGetInfo");
   NEEDS_CONTEXT;
   *total = device_memory;
-  *free_bytes = device_memory - used(current()->device);
+  *free_bytes = device_memory - used_memory(current()->device);
   return OK;
 }
 static Result pool_create(Pool** out, const int* props) {
@@ -128,6 +129,8 @@ static Result mem_free(void* address) {
 static Result copy(void* to, const void* from, size_t nbytes, Stream* stream) {
   ENTER("cuMemcpyAsync");
   NEEDS_STREAM(stream);
+  NEEDS_PAGES(to, nbytes, device_of(stream));
+  NEEDS_PAGES(from, nbytes, device_of(stream));
   memmove(to, from, nbytes);
   return OK;
 }
@@ -136,24 +139,29 @@ static Result copy_peer(void* to, Context* target, const void* from, Context* so
   ENTER("cuMemcpyPeerAsync");
   NEEDS_STREAM(stream);
   if (target == source) return INVALID_VALUE;
+  NEEDS_PAGES(to, nbytes, target->device);
+  NEEDS_PAGES(from, nbytes, source->device);
   memmove(to, from, nbytes);
   return OK;
 }
 static Result fill8(unsigned char* to, unsigned char value, size_t count, Stream* stream) {
   ENTER("cuMemsetD8Async");
   NEEDS_STREAM(stream);
+  NEEDS_PAGES(to, count, device_of(stream));
   memset(to, value, count);
   return OK;
 }
 static Result fill16(uint16_t* to, uint16_t value, size_t count, Stream* stream) {
   ENTER("cuMemsetD16Async");
   NEEDS_STREAM(stream);
+  NEEDS_PAGES(to, 2 * count, device_of(stream));
   for (size_t i = 0; i < count; ++i) to[i] = value;
   return OK;
 }
 static Result fill32(uint32_t* to, uint32_t value, size_t count, Stream* stream) {
   ENTER("cuMemsetD32Async");
   NEEDS_STREAM(stream);
+  NEEDS_PAGES(to, 4 * count, device_of(stream));
   for (size_t i = 0; i < count; ++i) to[i] = value;
   return OK;
 }
@@ -161,6 +169,7 @@ static Result fill2d32(char* to, size_t pitch, uint32_t value, size_t width, siz
   ENTER("cuMemsetD2D32Async");
   NEEDS_STREAM(stream);
   if (height > 65535) return INVALID_VALUE; /* stricter than any driver is known to be */
+  NEEDS_PAGES(to, (height - 1) * pitch + 4 * width, device_of(stream));
   for (size_t row = 0; row < height; ++row)
     for (size_t i = 0; i < width; ++i) ((uint32_t*)(to + row * pitch))[i] = value;
   return OK;
