@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/page_maps.hpp"
+#include "core/page_ranges.hpp"
+
 namespace stf_places {
 
 namespace {
 
 int device_of(Runtime& runtime, const DataPlace& place) {
+  if (place.pages != nullptr) return place.home();
   return place.device >= 0 ? place.device : runtime.current_device();
 }
 
@@ -70,6 +74,20 @@ class Runs {
   std::vector<std::int64_t> index_;
 };
 
+// Calls visit(address, bytes, location) -> Status for each part of a run that lies on one place.
+template <class Visit>
+Status each_piece(const StridedArray& array, Address address, std::size_t nbytes, Visit visit) {
+  if (array.place.pages == nullptr) return visit(address, nbytes, array.place.location());
+  for (const Address end = address + nbytes; address < end;) {
+    const PagePiece& piece = array.place.pages->at(address - array.block);
+    const Address stop = std::min<Address>(end, array.block + piece.offset + piece.nbytes);
+    Status status = visit(address, stop - address, DataPlace::on(piece.device).location());
+    if (!status) return status;
+    address = stop;
+  }
+  return {};
+}
+
 // Enqueues with `visit` and waits, also when an enqueue failed: earlier pieces may still be running.
 template <class Visit>
 void copy_runs(Runtime& runtime, const StridedArray& array, StreamHandle stream, const Interrupt& interrupt,
@@ -78,7 +96,8 @@ void copy_runs(Runtime& runtime, const StridedArray& array, StreamHandle stream,
   StreamScope scope(runtime, array.place, stream);
   driver.synchronize_stream(stream, interrupt).check();
   Runs runs(array);
-  Status enqueued = runs.each([&](Address address) { return visit(driver, address, runs.nbytes()); });
+  Status enqueued =
+      runs.each([&](Address address) { return each_piece(array, address, runs.nbytes(), visit); });
   Status waited = driver.synchronize_stream(stream, {});
   enqueued.check();
   waited.check();
@@ -97,6 +116,37 @@ CurrentContext::~CurrentContext() {
   if (changed_) driver_.set_current_context(before_).ignore();
 }
 
+namespace {
+
+// What kept ranges and the driver's pool hold of a device is given up for an allocation that fails.
+template <class Ask>
+void ask_twice(Runtime& runtime, bool pages, Ask ask) {
+  Status status = ask();
+  if (status.is(Code::out_of_memory) && status.failure().device >= 0) {
+    const int device = status.failure().device;
+    const bool freed = runtime.page_ranges().release(device) != 0;
+    // A pool takes its own free blocks anyway; pages come from what it gives back.
+    if (pages) runtime.driver().trim_device(device).check();
+    if (pages || freed) status = ask();
+  }
+  status.check();
+}
+
+Address allocate_in_pool(Runtime& runtime, const DataPlace& place, std::size_t nbytes, StreamHandle stream) {
+  Driver& driver = runtime.driver();
+  StreamScope scope(runtime, place, stream);
+  Address address = 0;
+  ask_twice(runtime, false, [&] { return driver.allocate_device(place.device, nbytes, stream, &address); });
+  if (stream != 0) return address;
+  if (Status status = driver.synchronize_stream(stream, {}); !status) {
+    driver.free_device(place.device, address, stream).ignore();
+    status.check();
+  }
+  return address;
+}
+
+}  // namespace
+
 Address allocate_at(Runtime& runtime, const DataPlace& place, std::size_t nbytes, StreamHandle stream) {
   if (place.device >= 0) runtime.check_device(place.device);
   if (nbytes == 0) return 0;
@@ -105,29 +155,32 @@ Address allocate_at(Runtime& runtime, const DataPlace& place, std::size_t nbytes
   switch (place.kind) {
     case DataPlace::Kind::host:
       driver.allocate_host(nbytes, &address).check();
-      break;
+      return address;
     case DataPlace::Kind::managed:
       driver.allocate_managed(nbytes, place.device, &address).check();
-      break;
-    case DataPlace::Kind::device: {
-      StreamScope scope(runtime, place, stream);
-      driver.allocate_device(place.device, nbytes, stream, &address).check();
-      if (stream == 0) {
-        if (Status status = driver.synchronize_stream(stream, {}); !status) {
-          driver.free_device(place.device, address, stream).ignore();
-          status.check();
-        }
-      }
-      break;
-    }
+      return address;
+    case DataPlace::Kind::device:
+      return allocate_in_pool(runtime, place, nbytes, stream);
+    case DataPlace::Kind::composite:
+      ask_twice(runtime, true, [&] { return runtime.page_ranges().take(*place.pages, &address); });
+      return address;
     default:
-      throw Error(
-          ErrorKind::value,
-          "affine() has no memory of its own: it stands for the data place of whatever place a task runs "
-          "on. Give data_place.device(0) or data_place.host()");
+      throw Error(ErrorKind::value,
+                  to_string(place) +
+                      " has no memory of its own: it stands for the data place of whatever place a task runs "
+                      "on. Give data_place.device(0) or data_place.host()");
   }
-  return address;
 }
+
+namespace {
+[[noreturn]] void refuse_block(const DataPlace& place, Address address) {
+  const std::string detail =
+      "what is given back was allocated with the same size and not given back before: got " +
+      hexadecimal(address) + " on a " + to_string(place);
+  Failure failure{Code::invalid_value, 0, "deallocate", "", detail};
+  throw Error(ErrorKind::driver, text_of(failure), failure);
+}
+}  // namespace
 
 void free_at(Runtime& runtime, const DataPlace& place, Address address, StreamHandle stream) {
   if (address == 0) return;
@@ -138,6 +191,10 @@ void free_at(Runtime& runtime, const DataPlace& place, Address address, StreamHa
     return;
   }
   driver.synchronize_stream(stream, {}).check();
+  if (place.pages != nullptr) {
+    if (!runtime.page_ranges().give(*place.pages, address)) refuse_block(place, address);
+    return;
+  }
   (place.kind == DataPlace::Kind::host ? driver.free_host(address) : driver.free_managed(address)).check();
 }
 
@@ -157,8 +214,8 @@ std::string try_free_at(Runtime& runtime, const DataPlace& place, Address addres
 void copy_to_host(Runtime& runtime, const StridedArray& from, void* to, StreamHandle stream,
                   const Interrupt& interrupt) {
   auto target = reinterpret_cast<Address>(to);
-  copy_runs(runtime, from, stream, interrupt, [&](Driver& driver, Address address, std::size_t nbytes) {
-    Status status = driver.copy(target, Location{}, address, from.place.location(), nbytes, stream);
+  copy_runs(runtime, from, stream, interrupt, [&](Address address, std::size_t nbytes, Location at) {
+    Status status = runtime.driver().copy(target, Location{}, address, at, nbytes, stream);
     target += nbytes;
     return status;
   });
@@ -167,8 +224,8 @@ void copy_to_host(Runtime& runtime, const StridedArray& from, void* to, StreamHa
 void copy_from_host(Runtime& runtime, const void* from, const StridedArray& to, StreamHandle stream,
                     const Interrupt& interrupt) {
   auto source = reinterpret_cast<Address>(from);
-  copy_runs(runtime, to, stream, interrupt, [&](Driver& driver, Address address, std::size_t nbytes) {
-    Status status = driver.copy(address, to.place.location(), source, Location{}, nbytes, stream);
+  copy_runs(runtime, to, stream, interrupt, [&](Address address, std::size_t nbytes, Location at) {
+    Status status = runtime.driver().copy(address, at, source, Location{}, nbytes, stream);
     source += nbytes;
     return status;
   });

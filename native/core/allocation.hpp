@@ -29,10 +29,10 @@ class CurrentContext {
   bool changed_ = false;
 };
 
-// Device memory is usable by what follows on `stream`; with stream 0 by every stream, at once. Host and
-// managed memory is usable by every stream. No bytes: address 0.
+// Device memory is usable by what follows on `stream`; with stream 0 by every stream, at once. Host, managed
+// and page-mapped memory is usable by every stream. No bytes: address 0.
 Address allocate_at(Runtime& runtime, const DataPlace& place, std::size_t nbytes, StreamHandle stream);
-// Device memory goes back in the order of `stream`; host and managed memory after a wait for it.
+// Device memory goes back in the order of `stream`; other memory after a wait for it.
 void free_at(Runtime& runtime, const DataPlace& place, Address address, StreamHandle stream);
 // The same where nobody can be told: returns the text of the failure, "" when all went well or when the
 // memory is gone anyway (device lost, forked child).
@@ -43,6 +43,7 @@ std::string try_free_at(Runtime& runtime, const DataPlace& place, Address addres
 // 0).
 struct StridedArray {
   Address address = 0;
+  Address block = 0;  // where the memory begins that was allocated
   DataPlace place;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;

@@ -43,27 +43,27 @@ void Context::drain(const Interrupt& interrupt) {
   }
 }
 
-void Context::release_host_blocks() {
-  if (!memory_.holds_host_blocks()) return;
+void Context::release_unordered() {
+  Runtime::Retired memory = memory_.take_unordered();
+  if (memory.host_blocks.empty() && memory.ranges.empty()) return;
   Driver& driver = runtime_->driver();
   if (!options_.has_stream) {
-    Status failure;
-    for (Address block : memory_.take_host_blocks()) {
-      Status status = driver.free_host(block);
-      if (!status.ok()) failure = std::move(status);
-    }
-    failure.check();
+    runtime_->give_back(memory).check();
     return;
   }
   ContextHandle context = 0;
-  driver.stream_context(options_.stream, &context).check();
   EventHandle event = 0;
-  driver.create_event(context, false, &event).check();
-  if (Status status = driver.record_event(event, options_.stream); !status) {
-    driver.destroy_event(event).ignore();
-    status.check();
+  try {
+    driver.stream_context(options_.stream, &context).check();
+    driver.create_event(context, false, &event).check();
+    driver.record_event(event, options_.stream).check();
+  } catch (const Error&) {
+    if (event != 0) driver.destroy_event(event).ignore();
+    drain({});  // nobody waits for the event then
+    runtime_->give_back(memory).ignore();
+    throw;
   }
-  runtime_->retire_host_memory(event, memory_.take_host_blocks());
+  runtime_->retire(event, std::move(memory));
 }
 
 void Context::release_everything() {
@@ -72,7 +72,7 @@ void Context::release_everything() {
   }
   memory_.release_all();
   if (options_.has_stream) join_caller();
-  release_host_blocks();
+  release_unordered();
   if (trace_ && !options_.has_stream) trace_->resolve();
   forget_everything();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/context.hpp"
+#include "core/page_maps.hpp"
 #include "core/planted.hpp"
 
 namespace stf_places {
@@ -38,15 +39,46 @@ Instance& Coherence::instance(Data& data, const DataPlace& place) {
   return *data.instances_.back();
 }
 
+namespace {
+template <class Visit>
+void each_device(const DataPlace& place, Visit visit) {
+  if (place.pages == nullptr) return visit(place.device);
+  for (int device : place.pages->devices()) {
+    if (place.pages->bytes_on(device) != 0) visit(device);
+  }
+}
+}  // namespace
+
+bool Coherence::reach_each_other(const DataPlace& from, const DataPlace& to) const {
+  bool all = true;
+  Runtime& runtime = context_.runtime();
+  each_device(to, [&](int target) {
+    each_device(from, [&](int source) {
+      all = all && runtime.peers(target, source) && runtime.peers(source, target) &&
+            copying_device(from, source, to, target) >= 0;
+    });
+  });
+  return all;
+}
+
+// Pages are reached by the devices of their place alone, other memory by all peers.
+int Coherence::copying_device(const DataPlace& from, int source, const DataPlace& to, int target) {
+  for (int device : {target, source}) {
+    if (device < 0) continue;
+    const bool reads = from.pages == nullptr || from.pages->used_by(device);
+    const bool writes = to.pages == nullptr || to.pages->used_by(device);
+    if (reads && writes) return device;
+  }
+  return -1;
+}
+
 int Coherence::distance(const DataPlace& from, const DataPlace& to) const {
-  const bool from_device = from.kind == DataPlace::Kind::device;
-  const bool to_device = to.kind == DataPlace::Kind::device;
-  if (from_device && to_device) {
-    if (from.device == to.device) return 0;
-    return context_.runtime().peers(to.device, from.device) ? 1 : 4;
+  if (from.on_devices() && to.on_devices()) {
+    if (from.kind == to.kind && from.device == to.device && from.pages == to.pages) return 0;
+    return reach_each_other(from, to) ? 1 : 4;
   }
   if (from.kind == DataPlace::Kind::managed) return 2;
-  return from_device == to_device ? 0 : 3;
+  return from.on_devices() == to.on_devices() ? 0 : 3;
 }
 
 Instance* Coherence::best_source(const Data& data, const DataPlace& place) const {
@@ -89,23 +121,23 @@ void Coherence::make_valid(Data& data, Instance& target, Stream& stream) {
   --source->pins;
 }
 
-Status Coherence::transfer(const Data& data, const Instance& from, const DataPlace& to_place, Address to,
+Status Coherence::transfer(const Data& data, const End& from, const End& to, std::size_t nbytes,
                            Stream& stream) {
-  if (data.nbytes() == 0) return {};
+  if (nbytes == 0) return {};
   std::size_t traced = 0;
   if (context_.trace_) {
     traced = context_.trace_->open({.kind = "copy",
                                     .symbol = data.label(),
-                                    .place = to_string(from.place) + " -> " + to_string(to_place),
+                                    .place = to_string(from.place) + " -> " + to_string(to.place),
                                     .device = stream.device(),
                                     .stream = stream.index(),
-                                    .nbytes = data.nbytes()},
+                                    .nbytes = nbytes},
                                    stream);
   }
-  Status status = context_.runtime().driver().copy(to, to_place.location(), from.address,
-                                                   from.place.location(), data.nbytes(), stream.handle());
+  Status status = context_.runtime().driver().copy(to.address, to.place.location(), from.address,
+                                                   from.place.location(), nbytes, stream.handle());
   if (context_.trace_) context_.trace_->close(traced, stream);
-  if (status.ok()) context_.count_copy(from.place, to_place, data.nbytes());
+  if (status.ok()) context_.count_copy(from.place, to.place, nbytes);
   return status;
 }
 
@@ -121,7 +153,7 @@ Stream& Coherence::lane(const Instance& from, const Instance& to, Stream& stream
 // between two places of the host at once. So what such memory waits for is waited for here. Our own host
 // memory is pinned.
 void Coherence::settle_host_memory(Instance& from, Instance& to) {
-  const bool within_host = to.place.kind != DataPlace::Kind::device;
+  const bool within_host = !to.place.on_devices();
   if (from.place.kind != DataPlace::Kind::host || !(from.is_source || within_host)) return;
   Driver& driver = context_.runtime().driver();
   if (from.writer) Stream::synchronize(driver, from.writer, context_.interrupt_);
@@ -133,34 +165,41 @@ void Coherence::settle_host_memory(Instance& from, Instance& to) {
 
 void Coherence::copy(Data& data, Instance& from, Instance& to, Stream& task_stream) {
   settle_host_memory(from, to);
-  Stream& stream = lane(from, to, task_stream);
-  WaitList waits(stream);
-  waits.before_read(from);
-  waits.before_write(to);
-  Status status;
-  try {
-    waits.enqueue();
-    status = transfer(data, from, to.place, to.address, stream);
-  } catch (...) {
-    waits.settle();
-    throw;
-  }
-  PointRef point = stream.advance();
-  from.add_reader(point);
-  to.writer = point;
   from.last_use = to.last_use = ++context_.tick_;
-  status.check();
+  if (from.place.pages != nullptr || to.place.pages != nullptr) {
+    spread(data, from, &to, {to.place, to.address});
+  } else {
+    Stream& stream = lane(from, to, task_stream);
+    WaitList waits(stream);
+    waits.before_read(from);
+    waits.before_write(to);
+    Status status;
+    try {
+      waits.enqueue();
+      status = transfer(data, {from.place, from.address}, {to.place, to.address}, data.nbytes(), stream);
+    } catch (...) {
+      waits.settle();
+      throw;
+    }
+    PointRef point = stream.advance();
+    from.add_reader(point);
+    to.writer = point;
+    status.check();
+  }
   to.state = InstanceState::shared;
   if (from.state == InstanceState::modified) from.state = InstanceState::shared;
 }
 
 PointRef Coherence::copy_out(Data& data, Instance& from, void* out, Stream& stream) {
+  const DataPlace host = DataPlace::host();
+  const End target{host, reinterpret_cast<Address>(out)};
+  if (from.place.pages != nullptr) return spread(data, from, nullptr, target);
   WaitList waits(stream);
   waits.before_read(from);
   Status status;
   try {
     waits.enqueue();
-    status = transfer(data, from, DataPlace::host(), reinterpret_cast<Address>(out), stream);
+    status = transfer(data, {from.place, from.address}, target, data.nbytes(), stream);
   } catch (...) {
     waits.settle();
     throw;

@@ -59,11 +59,22 @@ class Coherence {
   static void wrote(Data& data, Instance& instance);
 
  private:
+  // One end of a copy.
+  struct End {
+    const DataPlace& place;
+    Address address;
+  };
+
   Stream& lane(const Instance& from, const Instance& to, Stream& stream) const;
   void settle_host_memory(Instance& from, Instance& to);
   int distance(const DataPlace& from, const DataPlace& to) const;
-  Status transfer(const Data& data, const Instance& from, const DataPlace& to_place, Address to,
-                  Stream& stream);
+  bool reach_each_other(const DataPlace& from, const DataPlace& to) const;
+  // The device whose stream copies a piece between memory of two devices, -1: none of them reaches both ends.
+  static int copying_device(const DataPlace& from, int source, const DataPlace& to, int target);
+  Status transfer(const Data& data, const End& from, const End& to, std::size_t nbytes, Stream& stream);
+  // The same where an end is a composite place: cut where the device changes at either end, each piece on a
+  // stream of its device, one point for all. `to` is null where the memory belongs to no instance.
+  PointRef spread(Data& data, Instance& from, Instance* to, const End& target);
 
   Context& context_;
 };

@@ -4,6 +4,7 @@
 
 #include "core/coherence.hpp"
 #include "core/entry.hpp"
+#include "core/page_maps.hpp"
 #include "core/partitions.hpp"
 #include "core/place_contexts.hpp"
 #include "core/tasks.hpp"
@@ -20,7 +21,7 @@ std::size_t Context::PlaceHash::operator()(const PlaceKey& key) const noexcept {
 
 Context::Context(std::shared_ptr<Runtime> runtime, std::shared_ptr<StreamPool> pool, ContextOptions options)
     : runtime_(std::move(runtime)), pool_(std::move(pool)), options_(options), memory_(*this) {
-  runtime_->retire_host_memory(0, {});  // a moment to collect what earlier contexts left
+  runtime_->collect_retired();  // a moment to collect what earlier contexts left
   runtime_->partitions().sweep();
   if (options_.trace) trace_ = std::make_unique<Trace>(runtime_->driver());
   if (options_.has_stream) open_entry_event();
@@ -110,15 +111,20 @@ Stream* Context::open_stream(PlaceStreams& group, int index) {
   return slot;
 }
 
-Stream* Context::next_stream(PlaceStreams& group) {
+Stream* Context::free_stream(PlaceStreams& group) {
   const auto count = static_cast<unsigned>(group.streams.size());
   for (unsigned tried = 0; tried < count; ++tried) {
     const unsigned index = group.turn++ % count;
     if (group.streams[index] != nullptr && group.streams[index]->busy) continue;
     return open_stream(group, static_cast<int>(index));
   }
+  return nullptr;
+}
+
+Stream* Context::next_stream(PlaceStreams& group) {
+  if (Stream* stream = free_stream(group)) return stream;
   throw Error(ErrorKind::task_state,
-              "all " + std::to_string(count) + " streams of " + to_string(group.place) +
+              "all " + std::to_string(group.streams.size()) + " streams of " + to_string(group.place) +
                   " belong to tasks whose body is open: end some before the next starts");
 }
 
@@ -270,9 +276,7 @@ void Context::write_back(Data& data) {
   Coherence coherence(*this);
   Instance* best = coherence.best_source(data, source->place);
   if (best == nullptr) return;
-  const int device = best->place.kind == DataPlace::Kind::device     ? best->place.device
-                     : source->place.kind == DataPlace::Kind::device ? source->place.device
-                                                                     : 0;
+  const int device = best->place.on_devices() ? best->place.home() : source->place.home();
   coherence.make_valid(data, *source, *transfer_stream(device));
 }
 
@@ -299,8 +303,7 @@ void Context::read_back(Data& data, void* out, const Interrupt& interrupt) {
   require_value(data);
   Coherence coherence(*this);
   Instance* best = coherence.best_source(data, DataPlace::host());
-  const int device = best->place.kind == DataPlace::Kind::device ? best->place.device : 0;
-  Stream& stream = *transfer_stream(device);
+  Stream& stream = *transfer_stream(best->place.home());
   Driver& driver = runtime_->driver();
   // Signals can end this part of the wait. Not the copy itself: the caller takes `out` back when this
   // returns.
@@ -367,6 +370,33 @@ void Context::enqueue_callback(Task& task, HostFunction function, HostFunction r
   tasks.close(task, Body::callback, false, interrupt);
 }
 
+namespace {
+// The stream of a place that has the memory, or the first.
+StreamHandle stream_on(const Task& task, int device) {
+  for (std::size_t i = 1; i < task.stream_count(); ++i) {
+    if (task.place_at(i).device == device) return task.stream(i);
+  }
+  return task.stream(0);
+}
+
+Status fill_all(Driver& driver, const Task& task, const void* value, std::size_t width) {
+  const Dependency& filled = task.dependencies[0];
+  const std::size_t nbytes = filled.data->nbytes();
+  if (filled.place.pages == nullptr) {
+    return driver.fill(task.address(0), filled.place.location(), value, width, nbytes / width,
+                       task.stream(0));
+  }
+  // Pages hold whole elements, whose widths are powers of two.
+  for (const PagePiece& piece : filled.place.pages->pieces()) {
+    const std::size_t count = (std::min(piece.offset + piece.nbytes, nbytes) - piece.offset) / width;
+    Status status = driver.fill(task.address(0) + piece.offset, DataPlace::on(piece.device).location(), value,
+                                width, count, stream_on(task, piece.device));
+    if (!status) return status;
+  }
+  return {};
+}
+}  // namespace
+
 void Context::fill(Data& data, const ExecPlace& exec, const DataPlace& where, const void* value,
                    std::size_t width) {
   Entry entry(*this);
@@ -377,16 +407,14 @@ void Context::fill(Data& data, const ExecPlace& exec, const DataPlace& where, co
   Tasks tasks(*this);
   tasks.open(task, Body::operation, {});
   Status status;
-  if (data.nbytes() != 0) {
-    status = runtime_->driver().fill(task.address(0), task.dependencies[0].place.location(), value, width,
-                                     data.nbytes() / width, task.stream(0));
-  }
+  if (data.nbytes() != 0) status = fill_all(runtime_->driver(), task, value, width);
   tasks.close(task, Body::operation, !status.ok(), {});
   status.check();
 }
 
-void Context::run_in(Task& task, HostFunction function, HostFunction release, void* argument) {
-  Tasks(*this).run(task, function, release, argument);
+void Context::run_in(Task& task, std::size_t place, HostFunction function, HostFunction release,
+                     void* argument) {
+  Tasks(*this).run(task, place, function, release, argument);
 }
 
 }  // namespace stf_places

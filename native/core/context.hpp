@@ -78,8 +78,9 @@ class Context {
   void open_callback(Task& task, const Interrupt& interrupt);
   void enqueue_callback(Task& task, HostFunction function, HostFunction release, void* argument,
                         const Interrupt& interrupt);
-  // Host code that stands for device work in an open task (simulated machine). Takes `argument` in any case.
-  void run_in(Task& task, HostFunction function, HostFunction release, void* argument);
+  // Host code that stands for device work in an open task (simulated machine), on the place of that number of
+  // its grid. Takes `argument` in any case.
+  void run_in(Task& task, std::size_t place, HostFunction function, HostFunction release, void* argument);
 
   // ---- The whole ---------------------------------------------------------------------------------------
   StreamHandle fence();
@@ -125,6 +126,7 @@ class Context {
 
   void open_entry_event();
   PlaceStreams& streams_of(const ExecPlace& place, int priority, bool transfer);
+  Stream* free_stream(PlaceStreams& group);  // null: tasks whose body is open have all
   Stream* next_stream(PlaceStreams& group);
   Stream* transfer_stream(int device);
   void count_copy(const DataPlace& from, const DataPlace& to, std::size_t nbytes);
@@ -147,7 +149,7 @@ class Context {
   void write_back(Data& data);
   void drain(const Interrupt& interrupt);
   void release_everything();
-  void release_host_blocks();
+  void release_unordered();
   void join_caller();
   void forget_everything() noexcept;
   [[noreturn]] void lose(const Error& error);

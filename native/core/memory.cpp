@@ -4,6 +4,8 @@
 
 #include "core/coherence.hpp"
 #include "core/context.hpp"
+#include "core/page_maps.hpp"
+#include "core/page_ranges.hpp"
 #include "core/planted.hpp"
 
 namespace stf_places {
@@ -14,6 +16,17 @@ constexpr std::size_t scan_limit = 8;     // freed blocks looked at for one that
 
 std::size_t rounded(std::size_t nbytes) {
   return std::max<std::size_t>(1, (nbytes + granularity - 1) / granularity) * granularity;
+}
+
+// The bytes that data takes on `tight`, its place or a device of it.
+std::size_t needed(const Data& data, const DataPlace& place, const DataPlace& tight) {
+  return place.pages != nullptr ? place.pages->bytes_on(tight.device) : rounded(data.nbytes());
+}
+
+bool takes_room_on(const Instance& instance, const DataPlace& place) {
+  if (!instance.has_memory() || instance.is_source) return false;
+  return instance.place == place ||
+         (place.kind == DataPlace::Kind::device && instance.place.lies_on(place.device));
 }
 }  // namespace
 
@@ -38,6 +51,17 @@ bool Memory::take_cached(const DataPlace& place, std::size_t nbytes, Stream& str
   return true;
 }
 
+bool Memory::take_range(const PageMap& map, Instance& instance) {
+  auto found =
+      std::find_if(ranges_.rbegin(), ranges_.rend(), [&](const Range& range) { return range.map == &map; });
+  if (found == ranges_.rend()) return false;
+  instance.address = found->block.address;
+  instance.readers = std::move(found->block.points);
+  ranges_.erase(std::next(found).base());
+  ++context_.statistics_.reused_blocks;
+  return true;
+}
+
 Status Memory::ask_driver(const DataPlace& place, std::size_t nbytes, Stream& stream, Address* out) {
   Driver& driver = context_.runtime().driver();
   switch (place.kind) {
@@ -45,6 +69,8 @@ Status Memory::ask_driver(const DataPlace& place, std::size_t nbytes, Stream& st
       return driver.allocate_device(place.device, nbytes, stream.handle(), out);
     case DataPlace::Kind::managed:
       return driver.allocate_managed(nbytes, std::max(place.device, 0), out);
+    case DataPlace::Kind::composite:
+      return context_.runtime().page_ranges().take(*place.pages, out);
     default:
       return driver.allocate_host(nbytes, out);
   }
@@ -57,7 +83,10 @@ void Memory::allocate(Data& data, Instance& instance, Stream& task_stream) {
   const bool on_device = place.kind == DataPlace::Kind::device;
   Stream& stream = on_device && task_stream.device() != place.device ? *context_.transfer_stream(place.device)
                                                                      : task_stream;
-  if (take_cached(place, nbytes, stream, instance)) return;
+  if (place.pages != nullptr ? take_range(*place.pages, instance)
+                             : take_cached(place, nbytes, stream, instance)) {
+    return;
+  }
   Address address = 0;
   if (on_device) stream.before_operation();
   Status status = ask_driver(place, nbytes, stream, &address);
@@ -77,7 +106,10 @@ void Memory::recycle(Data& data, Instance& instance) {
   Block block{instance.address, rounded(data.nbytes()), std::move(instance.readers)};
   if (instance.writer) block.points.push_back(std::move(instance.writer));
   if (planted(Mistake::early_free)) block.points.clear();
-  cached_[{{instance.place.kind, instance.place.device}, block.nbytes}].push_back(std::move(block));
+  if (const PageMap* map = instance.place.pages)
+    ranges_.push_back({map, std::move(block)});
+  else
+    cached_[{{instance.place.kind, instance.place.device}, block.nbytes}].push_back(std::move(block));
   instance.address = 0;
   instance.readers.clear();
   instance.writer.reset();
@@ -97,8 +129,20 @@ void Memory::free_block(const DataPlace& place, Block& block, Stream& stream) {
   stream.advance();
 }
 
+// Ranges of this context go to the machine's, which then unmaps all that lie on the device.
+std::size_t Memory::free_ranges(int device) {
+  for (std::size_t i = ranges_.size(); i-- > 0;) {
+    if (ranges_[i].map->bytes_on(device) == 0) continue;
+    Range range = std::move(ranges_[i]);
+    ranges_.erase(ranges_.begin() + static_cast<std::ptrdiff_t>(i));
+    wait_for_users(range.block);
+    context_.runtime().page_ranges().give(*range.map, range.block.address);
+  }
+  return context_.runtime().page_ranges().release(device);
+}
+
 std::size_t Memory::free_cached(const DataPlace& place, Stream& stream) {
-  std::size_t freed = 0;
+  std::size_t freed = place.kind == DataPlace::Kind::device ? free_ranges(place.device) : 0;
   for (auto& [key, blocks] : cached_) {
     if (key.first != std::pair{place.kind, place.device}) continue;
     while (!blocks.empty()) {
@@ -114,8 +158,7 @@ std::size_t Memory::free_cached(const DataPlace& place, Stream& stream) {
   return freed;
 }
 
-// Memory that is not freed in stream order: the host waits for its users.
-void Memory::free_waited(const DataPlace& place, Block& block) {
+void Memory::wait_for_users(const Block& block) {
   for (const PointRef& point : block.points) {
     try {
       Stream::synchronize(context_.runtime().driver(), point, {});
@@ -123,6 +166,11 @@ void Memory::free_waited(const DataPlace& place, Block& block) {
       point->stream->settle();
     }
   }
+}
+
+// Memory that is not freed in stream order: the host waits for its users.
+void Memory::free_waited(const DataPlace& place, Block& block) {
+  wait_for_users(block);
   Driver& driver = context_.runtime().driver();
   (place.kind == DataPlace::Kind::managed ? driver.free_managed(block.address)
                                           : driver.free_host(block.address))
@@ -134,15 +182,17 @@ bool Memory::evict_one(const Data& wanted, const DataPlace& place, Stream& strea
   Instance* chosen = nullptr;
   for (Data* data : context_.data_) {
     if (data == &wanted) continue;
-    Instance* instance = data->find(place);
-    if (instance == nullptr || !instance->has_memory() || instance->is_source) continue;
-    if (instance->pins != 0 || instance->open_readers != 0 || instance->open_writer) continue;
-    // A copy that no longer holds the value goes with the shared ones.
-    const bool droppable = instance->state != InstanceState::modified;
-    if (droppable != (state == InstanceState::shared)) continue;
-    if (chosen == nullptr || instance->last_use < chosen->last_use) {
-      victim = data;
-      chosen = instance;
+    for (const auto& one : data->instances_) {
+      Instance* instance = one.get();
+      if (!takes_room_on(*instance, place)) continue;
+      if (instance->pins != 0 || instance->open_readers != 0 || instance->open_writer) continue;
+      // A copy that no longer holds the value goes with the shared ones.
+      const bool droppable = instance->state != InstanceState::modified;
+      if (droppable != (state == InstanceState::shared)) continue;
+      if (chosen == nullptr || instance->last_use < chosen->last_use) {
+        victim = data;
+        chosen = instance;
+      }
     }
   }
   if (chosen == nullptr) return false;
@@ -166,51 +216,76 @@ bool Memory::evict_one(const Data& wanted, const DataPlace& place, Stream& strea
   return true;
 }
 
-Address Memory::make_room(const Data& wanted, const DataPlace& place, Stream& stream, Failure failure) {
-  const std::size_t need = rounded(wanted.nbytes());
-  std::size_t freed = free_cached(place, stream);
-  if (place.kind == DataPlace::Kind::device) context_.runtime().driver().trim_device(place.device).check();
+Memory::Outcome Memory::make_room_on(const DataPlace& tight, const Data& wanted, const DataPlace& place,
+                                     Stream& stream, Address* out, Failure* failure) {
+  const bool on_device = tight.kind == DataPlace::Kind::device;
+  Driver& driver = context_.runtime().driver();
+  const std::size_t need = needed(wanted, place, tight);
+  std::size_t freed = free_cached(tight, stream);
   // What others left free counts as well; what was freed just now may be counted twice.
   std::size_t left = need;
   std::size_t total = 0;
-  if (place.kind == DataPlace::Kind::device) {
-    context_.runtime().driver().memory_info(place.device, &left, &total).check();
-  }
-  Address address = 0;
+  if (on_device) driver.memory_info(tight.device, &left, &total).check();
   // Whether it fits now is found out by trying: only the driver knows.
-  auto fits = [&]() {
-    if (left + freed < need) return false;
+  auto attempt = [&](bool first) {
+    if (!first && left + freed < need) return Outcome::short_here;
     if (place.kind == DataPlace::Kind::device) stream.before_operation();
-    Status status = ask_driver(place, need, stream, &address);
-    if (status.is(Code::out_of_memory)) return false;
-    status.check();
-    return true;
+    // A pool takes its own free blocks anyway; pages come from what it gives back.
+    if (place.pages != nullptr) driver.trim_device(tight.device).check();
+    Status status = ask_driver(place, rounded(wanted.nbytes()), stream, out);
+    if (status.ok()) return Outcome::fits;
+    if (!status.is(Code::out_of_memory)) status.check();
+    *failure = status.failure();
+    return place.pages == nullptr || failure->device == tight.device ? Outcome::short_here
+                                                                     : Outcome::short_elsewhere;
   };
-  if (fits()) return address;
+  if (Outcome outcome = attempt(true); outcome != Outcome::short_here) return outcome;
   for (InstanceState state : {InstanceState::shared, InstanceState::modified}) {
-    while (evict_one(wanted, place, stream, state)) {
-      freed += free_cached(place, stream);
-      if (fits()) return address;
+    while (evict_one(wanted, tight, stream, state)) {
+      freed += free_cached(tight, stream);
+      if (Outcome outcome = attempt(false); outcome != Outcome::short_here) return outcome;
     }
   }
-  refuse(wanted, place, std::move(failure));
+  return Outcome::short_here;
 }
 
-void Memory::refuse(const Data& wanted, const DataPlace& place, Failure failure) const {
+// A composite place can be short of room on one of its devices after the other.
+Address Memory::make_room(const Data& wanted, const DataPlace& place, Stream& stream, Failure failure) {
+  Address address = 0;
+  for (;;) {
+    const bool spread = place.pages != nullptr;
+    const DataPlace tight = spread ? DataPlace::on(failure.device) : place;
+    Stream& own = spread ? *context_.transfer_stream(failure.device) : stream;
+    switch (make_room_on(tight, wanted, place, own, &address, &failure)) {
+      case Outcome::fits:
+        return address;
+      case Outcome::short_here:
+        refuse(wanted, place, tight, std::move(failure));
+      case Outcome::short_elsewhere:
+        break;
+    }
+  }
+}
+
+void Memory::refuse(const Data& wanted, const DataPlace& place, const DataPlace& tight,
+                    Failure failure) const {
   std::vector<std::pair<std::size_t, std::string>> holders;
   std::size_t held = 0;
   for (const Data* data : context_.data_) {
-    const Instance* instance = data->find(place);
-    if (data == &wanted || instance == nullptr || !instance->has_memory() || instance->is_source) continue;
-    held += data->nbytes();
-    const char* use = instance->open_writer || instance->open_readers || instance->pins ? ", in use" : "";
-    holders.emplace_back(data->nbytes(),
-                         data->label() + " (" + std::to_string(data->nbytes()) + " bytes" + use + ")");
+    for (const auto& instance : data->instances_) {
+      if (data == &wanted || !takes_room_on(*instance, tight)) continue;
+      const std::size_t nbytes =
+          instance->place == tight ? data->nbytes() : needed(*data, instance->place, tight);
+      held += nbytes;
+      const char* use = instance->open_writer || instance->open_readers || instance->pins ? ", in use" : "";
+      holders.emplace_back(nbytes, data->label() + " (" + std::to_string(nbytes) + " bytes" + use + ")");
+    }
   }
   std::sort(holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::string text = "no memory for " + wanted.label() + ": " + std::to_string(wanted.nbytes()) +
-                     " bytes on " + to_string(place) + ", where this context holds " + std::to_string(held) +
-                     " bytes";
+                     " bytes on " + to_string(place) +
+                     (tight == place ? ", where" : ", on whose " + to_string(tight)) +
+                     " this context holds " + std::to_string(held) + " bytes";
   for (std::size_t i = 0; i < std::min<std::size_t>(holders.size(), 5); ++i) {
     text += (i == 0 ? ": " : ", ") + holders[i].second;
   }
@@ -237,22 +312,21 @@ void Memory::release_all() {
   }
 }
 
-std::vector<Address> Memory::take_host_blocks() {
-  std::vector<Address> addresses;
+Runtime::Retired Memory::take_unordered() {
+  Runtime::Retired taken;
   for (auto& [key, blocks] : cached_) {
     if (key.first.first != DataPlace::Kind::host) continue;
-    for (const Block& block : blocks) addresses.push_back(block.address);
+    for (const Block& block : blocks) taken.host_blocks.push_back(block.address);
     blocks.clear();
   }
-  return addresses;
+  for (const Range& range : ranges_) taken.ranges.emplace_back(range.map, range.block.address);
+  ranges_.clear();
+  return taken;
 }
 
-bool Memory::holds_host_blocks() const {
-  return std::any_of(cached_.begin(), cached_.end(), [](const auto& entry) {
-    return entry.first.first.first == DataPlace::Kind::host && !entry.second.empty();
-  });
+void Memory::forget_all() {
+  cached_.clear();
+  ranges_.clear();
 }
-
-void Memory::forget_all() { cached_.clear(); }
 
 }  // namespace stf_places

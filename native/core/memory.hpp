@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/data.hpp"
+#include "core/runtime.hpp"
 
 namespace stf_places {
 
@@ -19,10 +20,10 @@ class Memory {
   void allocate(Data& data, Instance& instance, Stream& stream);
   // Takes the instance's memory back; its points stay with the block.
   void recycle(Data& data, Instance& instance);
-  // Gives every cached block back to the driver, in stream order; those of the host are taken by the caller.
+  // Gives every cached block back to the driver, in stream order; what is not freed in stream order (blocks
+  // of the host, page-mapped ranges) is taken by the caller.
   void release_all();
-  std::vector<Address> take_host_blocks();
-  bool holds_host_blocks() const;
+  Runtime::Retired take_unordered();
   // Gives nothing back in order: the device is lost.
   void forget_all();
 
@@ -33,18 +34,33 @@ class Memory {
     std::vector<PointRef> points;
   };
   using Key = std::pair<std::pair<DataPlace::Kind, int>, std::size_t>;
+  // A block on a composite place.
+  struct Range {
+    const PageMap* map;
+    Block block;
+  };
+  // How an attempt to allocate on a place ended where one of its devices was short of room.
+  enum class Outcome { fits, short_here, short_elsewhere };
 
   bool take_cached(const DataPlace& place, std::size_t nbytes, Stream& stream, Instance& instance);
+  bool take_range(const PageMap& map, Instance& instance);
   Status ask_driver(const DataPlace& place, std::size_t nbytes, Stream& stream, Address* out);
   Address make_room(const Data& wanted, const DataPlace& place, Stream& stream, Failure failure);
+  // Frees what can be freed on `tight`, `place` itself or one of its devices, until it fits.
+  Outcome make_room_on(const DataPlace& tight, const Data& wanted, const DataPlace& place, Stream& stream,
+                       Address* out, Failure* failure);
   std::size_t free_cached(const DataPlace& place, Stream& stream);
+  std::size_t free_ranges(int device);
   bool evict_one(const Data& wanted, const DataPlace& place, Stream& stream, InstanceState state);
   void free_block(const DataPlace& place, Block& block, Stream& stream);
   void free_waited(const DataPlace& place, Block& block);
-  [[noreturn]] void refuse(const Data& wanted, const DataPlace& place, Failure failure) const;
+  void wait_for_users(const Block& block);
+  [[noreturn]] void refuse(const Data& wanted, const DataPlace& place, const DataPlace& tight,
+                           Failure failure) const;
 
   Context& context_;
   std::map<Key, std::vector<Block>> cached_;
+  std::vector<Range> ranges_;  // cached as well
 };
 
 }  // namespace stf_places

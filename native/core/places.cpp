@@ -1,8 +1,8 @@
 #include "core/places.hpp"
 
 #include <algorithm>
-#include <sstream>
 
+#include "core/page_maps.hpp"
 #include "core/place_contexts.hpp"
 
 namespace stf_places {
@@ -18,6 +18,24 @@ Location DataPlace::location() const {
   }
 }
 
+bool DataPlace::lies_on(int which) const {
+  return kind == Kind::composite ? pages->bytes_on(which) != 0 : kind == Kind::device && device == which;
+}
+
+int DataPlace::home() const {
+  if (kind == Kind::composite) return pages->pieces().front().device;
+  return kind == Kind::device ? device : 0;
+}
+
+namespace {
+std::string describe_pages(const PageMap& pages) {
+  std::string devices;
+  for (int device : pages.devices()) devices += (devices.empty() ? "" : ", ") + std::to_string(device);
+  return "composite place over devices " + devices + " (" + std::to_string(pages.pieces().size()) +
+         " pieces)";
+}
+}  // namespace
+
 std::string to_string(const DataPlace& place) {
   switch (place.kind) {
     case DataPlace::Kind::host:
@@ -26,6 +44,10 @@ std::string to_string(const DataPlace& place) {
       return "managed()";
     case DataPlace::Kind::device:
       return "device(" + std::to_string(place.device) + ")";
+    case DataPlace::Kind::composite:
+      return describe_pages(*place.pages);
+    case DataPlace::Kind::replicated:
+      return "replicated()";
     default:
       return "affine()";
   }
@@ -34,10 +56,8 @@ std::string to_string(const DataPlace& place) {
 namespace {
 std::string describe_context(const ExecPlace& place) {
   const int sm_count = place.owner ? place.owner->sm_count() : 0;
-  std::ostringstream text;
-  text << "place of " << (sm_count > 0 ? std::to_string(sm_count) + " SMs of " : "") << "device "
-       << place.device << ", context 0x" << std::hex << place.context;
-  return text.str();
+  return "place of " + (sm_count > 0 ? std::to_string(sm_count) + " SMs of " : "") + "device " +
+         std::to_string(place.device) + ", context " + hexadecimal(place.context);
 }
 }  // namespace
 

@@ -11,17 +11,28 @@
 
 namespace stf_places {
 
+class PageMap;
 class PlaceContext;
 
 struct DataPlace {
-  enum class Kind : std::uint8_t { affine, host, managed, device };
+  // composite: pages lie on the devices of a grid. replicated: what a task reads is on each of its devices.
+  enum class Kind : std::uint8_t { affine, host, managed, device, composite, replicated };
   Kind kind = Kind::affine;
-  int device = -1;  // for kinds device and managed (there: preferred device, or -1)
+  int device = -1;                 // for kinds device and managed (there: preferred device, or -1)
+  const PageMap* pages = nullptr;  // kind composite; of the machine, which has equal ones once
 
   bool operator==(const DataPlace&) const = default;
-  static DataPlace host() { return {Kind::host, -1}; }
+  static DataPlace host() { return {Kind::host}; }
   static DataPlace on(int device) { return {Kind::device, device}; }
+  static DataPlace over(const PageMap* pages) { return {Kind::composite, -1, pages}; }
+  // Not of a composite place, whose pages have locations of their own.
   Location location() const;
+  // Whether the memory is of devices, one or several.
+  bool on_devices() const { return kind == Kind::device || kind == Kind::composite; }
+  // Whether bytes lie on a device.
+  bool lies_on(int device) const;
+  // The device, or the first of several; 0 for memory of no device.
+  int home() const;
 };
 
 // Whether two contexts, which may be null, are of one driver.

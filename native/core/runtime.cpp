@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "core/page_maps.hpp"
+#include "core/page_ranges.hpp"
 #include "core/partitions.hpp"
 
 namespace stf_places {
@@ -12,6 +14,11 @@ int count_devices(Driver& driver) {
   driver.device_count(&count).check();
   return count;
 }
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
 }  // namespace
 
 Runtime::Runtime(std::shared_ptr<Driver> driver, RuntimeSettings settings)
@@ -19,7 +26,10 @@ Runtime::Runtime(std::shared_ptr<Driver> driver, RuntimeSettings settings)
       settings_(settings),
       simulated_(driver_->simulated()),
       devices_(static_cast<std::size_t>(count_devices(*driver_))),
-      partitions_(std::make_unique<Partitions>(driver_)) {
+      partitions_(std::make_unique<Partitions>(driver_)),
+      page_maps_(std::make_unique<PageMaps>()),
+      page_ranges_(std::make_unique<PageRanges>(*driver_)),
+      number_(next_number()) {
   for (Device& device : devices_) {
     device.peer = std::vector<std::atomic<signed char>>(devices_.size());
     for (auto& known : device.peer) known.store(-1, std::memory_order_relaxed);
@@ -27,10 +37,10 @@ Runtime::Runtime(std::shared_ptr<Driver> driver, RuntimeSettings settings)
 }
 
 Runtime::~Runtime() {
-  for (Retired& retired : retired_) {
-    driver_->synchronize_event(retired.event, {}).ignore();
-    for (Address block : retired.blocks) driver_->free_host(block).ignore();
-    driver_->destroy_event(retired.event).ignore();
+  for (auto& [event, memory] : retired_) {
+    driver_->synchronize_event(event, {}).ignore();
+    give_back(memory).ignore();
+    driver_->destroy_event(event).ignore();
   }
 }
 
@@ -80,20 +90,35 @@ bool Runtime::peers(int a, int b) {
   return answer == 1;
 }
 
-void Runtime::retire_host_memory(EventHandle event, std::vector<Address> blocks) {
-  std::vector<Retired> done;
+Status Runtime::give_back(const Retired& memory) {
+  Status failure;
+  for (Address block : memory.host_blocks) {
+    Status status = driver_->free_host(block);
+    if (!status) failure = std::move(status);
+  }
+  for (const auto& [map, address] : memory.ranges) page_ranges_->give(*map, address);
+  return failure;
+}
+
+void Runtime::retire(EventHandle event, Retired memory) {
+  collect_retired();
+  std::lock_guard lock(retired_mutex_);
+  retired_.emplace_back(event, std::move(memory));
+}
+
+void Runtime::collect_retired() {
+  decltype(retired_) done;
   {
     std::lock_guard lock(retired_mutex_);
-    std::vector<Retired> waiting;
-    for (Retired& retired : retired_) {
-      (driver_->query_event(retired.event).ok() ? done : waiting).push_back(std::move(retired));
+    decltype(retired_) waiting;
+    for (auto& retired : retired_) {
+      (driver_->query_event(retired.first).ok() ? done : waiting).push_back(std::move(retired));
     }
     retired_ = std::move(waiting);
-    if (event != 0) retired_.push_back({event, std::move(blocks)});
   }
-  for (Retired& retired : done) {
-    for (Address block : retired.blocks) driver_->free_host(block).ignore();
-    driver_->destroy_event(retired.event).ignore();
+  for (const auto& [event, memory] : done) {
+    give_back(memory).ignore();
+    driver_->destroy_event(event).ignore();
   }
 }
 

@@ -5,14 +5,19 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "driver/driver.hpp"
 
 namespace stf_places {
 
+class PageMap;
+class PageMaps;
+class PageRanges;
 class Partitions;
 
 struct RuntimeSettings {
@@ -42,26 +47,42 @@ class Runtime {
   // The SM partitions of this machine.
   Partitions& partitions() { return *partitions_; }
 
-  // Pinned memory that work on `stream` may still use: freed at a later call, once the event has completed.
-  void retire_host_memory(EventHandle event, std::vector<Address> blocks);
+  // Page-mapped memory of this machine.
+  PageMaps& page_maps() { return *page_maps_; }
+  PageRanges& page_ranges() { return *page_ranges_; }
+
+  // Memory that work may still use until an event: given back at a later call, once the event has completed.
+  struct Retired {
+    std::vector<Address> host_blocks;  // pinned
+    std::vector<std::pair<const PageMap*, Address>> ranges;
+  };
+  void retire(EventHandle event, Retired memory);
+  // At once: nobody uses it. The status of the last block that could not be freed.
+  Status give_back(const Retired& memory);
+  // Gives back what has been retired and is complete; contexts call it now and then.
+  void collect_retired();
+
+  // Tells apart the tasks that have several parts, among those of all contexts; never 0.
+  std::uint64_t next_whole() { return ++wholes_; }
+  // Tells this machine apart from all others of the process, also from those that are gone.
+  std::uint64_t number() const { return number_; }
 
  private:
   struct Device {
     std::atomic<ContextHandle> primary{0};
     std::vector<std::atomic<signed char>> peer;  // -1 unknown, else 0 or 1
   };
-  struct Retired {
-    EventHandle event;
-    std::vector<Address> blocks;
-  };
-
   std::shared_ptr<Driver> driver_;
   RuntimeSettings settings_;
   bool simulated_;
   std::vector<Device> devices_;
   std::mutex retired_mutex_;
-  std::vector<Retired> retired_;
+  std::vector<std::pair<EventHandle, Retired>> retired_;
   std::unique_ptr<Partitions> partitions_;
+  std::unique_ptr<PageMaps> page_maps_;
+  std::unique_ptr<PageRanges> page_ranges_;
+  std::atomic<std::uint64_t> wholes_{0};
+  std::uint64_t number_;
 };
 
 }  // namespace stf_places

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/activation.hpp"
@@ -23,6 +25,15 @@ struct Dependency {
 
 using Dependencies = SmallVector<Dependency, 4>;
 
+// What a place of a grid task uses of one of its dependencies, for the simulated machine.
+struct PartAccess {
+  std::size_t dependency = 0;
+  std::size_t offset = 0;  // bytes
+  std::size_t nbytes = 0;
+  std::size_t used = 0;  // of these; 0: all
+  bool write = false;
+};
+
 // Filled by the caller before Context::start; the second half belongs to the core.
 class Task {
  public:
@@ -40,10 +51,17 @@ class Task {
   State state() const { return state_; }
   // The name in messages: the symbol, or "task 12".
   std::string label() const;
-  // Valid while open.
+  // Valid while open. What is replicated has an address for each device: `at` counts the places of a grid.
   Address address(std::size_t index) const { return dependencies[index].instance->address; }
+  Address address(std::size_t index, std::size_t at) const;
   std::size_t stream_count() const { return streams_.size(); }
+  // Says what one place of the grid touches, instead of all that the task's dependencies have. While open.
+  void set_parts(std::size_t at, std::vector<PartAccess> parts);
   StreamHandle stream(std::size_t index) const { return streams_[index]->handle(); }
+  // The place that has a stream.
+  const ExecPlace& place_at(std::size_t index) const {
+    return resolved_.kind == ExecPlace::Kind::grid ? (*resolved_.places)[index] : resolved_;
+  }
   // The place after `current` was resolved.
   const ExecPlace& resolved_place() const { return resolved_; }
 
@@ -55,11 +73,15 @@ class Task {
   std::uint64_t number_ = 0;
   ExecPlace resolved_;
   SmallVector<Stream*, 2> streams_;     // one a place of the grid; the first is the join stream
-  SmallVector<Dependency*, 4> unique_;  // one a data, modes merged
+  SmallVector<Dependency*, 4> unique_;  // one a data and place, modes merged
+  // Of replicated dependencies on the second and further devices of a grid, by number of the dependency.
+  std::vector<std::pair<std::size_t, std::unique_ptr<Dependency>>> replicas_;
+  std::vector<std::vector<PartAccess>> parts_;  // by place, as far as told
+  std::uint64_t whole_ = 0;                     // number of a task with several streams
   CurrentContextOfTask current_;
-  std::uint64_t range_ = 0;  // profiler range
-  int runs_ = 0;             // pieces of host work enqueued
-  std::size_t trace_ = ~std::size_t{0};
+  std::uint64_t range_ = 0;             // profiler range
+  SmallVector<int, 2> runs_;            // pieces of host work enqueued, by stream
+  SmallVector<std::size_t, 2> traces_;  // records of a trace, by stream
 };
 
 }  // namespace stf_places

@@ -2,130 +2,16 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 
 #include "core/coherence.hpp"
-#include "core/place_contexts.hpp"
+#include "core/page_ranges.hpp"
 #include "core/ranges.hpp"
 
 namespace stf_places {
 
 std::string Task::label() const {
   return symbol.empty() ? "task " + std::to_string(number_) : "task '" + symbol + "'";
-}
-
-// ---- Checks ----------------------------------------------------------------------------------------------
-
-void Tasks::resolve_place(Task& task, ContextHandle current) {
-  Runtime& runtime = context_.runtime();
-  task.resolved_ = task.place;
-  if (task.place.kind == ExecPlace::Kind::current) {
-    task.resolved_.kind = ExecPlace::Kind::device;
-    task.resolved_.device = current == 0 ? 0 : runtime.current_device();
-  } else if (task.place.kind == ExecPlace::Kind::grid) {
-    if (!task.place.places || task.place.places->empty()) {
-      throw Error(ErrorKind::value, "a task needs at least one place: the grid is empty");
-    }
-    for (const ExecPlace& place : *task.place.places) {
-      if (place.kind == ExecPlace::Kind::host || place.kind == ExecPlace::Kind::grid) {
-        throw Error(ErrorKind::value, "a grid task runs on devices and partitions: got " + to_string(place));
-      }
-      require_usable(place, runtime.driver());
-      runtime.check_device(place.device);
-    }
-  } else if (task.place.kind != ExecPlace::Kind::host) {
-    require_usable(task.place, runtime.driver());
-    runtime.check_device(task.place.device);
-  }
-}
-
-namespace {
-template <class Visit>
-void each_owner(const ExecPlace& place, Visit visit) {
-  if (place.owner) visit(*place.owner);
-  if (place.kind != ExecPlace::Kind::grid || !place.places) return;
-  for (const ExecPlace& member : *place.places) {
-    if (member.owner) visit(*member.owner);
-  }
-}
-}  // namespace
-
-// What a repartition of the places looks at.
-void Tasks::enter_places(const Task& task) {
-  each_owner(task.place, [](PlaceContext& owner) { owner.enter(); });
-}
-
-void Tasks::leave_places(const Task& task) {
-  each_owner(task.place, [](PlaceContext& owner) { owner.leave(); });
-}
-
-void Tasks::merge(Task& task) const {
-  task.unique_.clear();
-  for (Dependency& dependency : task.dependencies) {
-    if (dependency.data == nullptr || dependency.data->context_ != &context_) {
-      const char* why = dependency.data != nullptr && dependency.data->context_ == nullptr
-                            ? " belongs to a context that was finalized"
-                            : " belongs to another context";
-      const std::string label =
-          dependency.data == nullptr ? std::string("the data") : dependency.data->label();
-      throw Error(ErrorKind::wrong_context, label + why + ": a task takes data of its own context only");
-    }
-    if (dependency.place.kind == DataPlace::Kind::affine && !dependency.data->token()) {
-      dependency.place =
-          task.affine.kind != DataPlace::Kind::affine ? task.affine : affine_of(task.resolved_);
-    }
-    if (dependency.data->token()) dependency.place = DataPlace::host();
-    dependency.merged = dependency.mode;
-    dependency.instance = nullptr;
-    bool found = false;
-    for (Dependency* other : task.unique_) {
-      if (other->data != dependency.data) continue;
-      if (other->place == dependency.place) {
-        other->merged =
-            static_cast<AccessMode>(static_cast<int>(other->merged) | static_cast<int>(dependency.mode));
-        found = true;
-      } else if (writes(other->merged) || writes(dependency.mode)) {
-        throw Error(ErrorKind::value, dependency.data->label() +
-                                          " is written by a task that also asks for it on "
-                                          "another data place: got " +
-                                          to_string(other->place) + " and " + to_string(dependency.place) +
-                                          "; use one place");
-      }
-    }
-    if (!found) task.unique_.push_back(&dependency);
-  }
-}
-
-void Tasks::check(const Task& task, const Dependency& access) const {
-  const Data& data = *access.data;
-  if (writes(access.merged) && data.options_.read_only) {
-    throw Error(ErrorKind::read_only, data.label() + " is read-only, and " + task.label() +
-                                          " asks to write it: use read(), or register a writable copy");
-  }
-  if (reads(access.merged)) data.require_whole();
-  for (const auto& instance : data.instances_) {
-    if (!instance->open_writer && !(writes(access.merged) && instance->open_readers > 0)) continue;
-    throw Error(ErrorKind::task_state, data.label() +
-                                           " is in use by a task whose body is still open: end that "
-                                           "task before " +
-                                           task.label() + " starts");
-  }
-  check_reach(task, access);
-}
-
-// Memory of another device is used where it lies; access is granted when it is first asked for.
-void Tasks::check_reach(const Task& task, const Dependency& access) const {
-  if (access.place.kind != DataPlace::Kind::device || access.place.device == task.resolved_.device) return;
-  Runtime& runtime = context_.runtime();
-  runtime.check_device(access.place.device);
-  auto check_place = [&](const ExecPlace& place) {
-    if (place.kind == ExecPlace::Kind::host || runtime.peers(place.device, access.place.device)) return;
-    throw Error(ErrorKind::value, task.label() + " on " + to_string(place) + " cannot use " +
-                                      access.data->label() + " on " + to_string(access.place) +
-                                      ": these devices have no peer access; use "
-                                      "the place's own memory, host() or managed()");
-  };
-  if (task.resolved_.kind != ExecPlace::Kind::grid) return check_place(task.resolved_);
-  for (const ExecPlace& place : *task.resolved_.places) check_place(place);
 }
 
 // ---- Streams ---------------------------------------------------------------------------------------------
@@ -152,28 +38,39 @@ void Tasks::choose_streams(Task& task) {
     int device = 0;
     for (const Dependency* access : task.unique_) {
       for (const auto& instance : access->data->instances_) {
-        if (instance->valid() && instance->place.kind == DataPlace::Kind::device)
-          device = instance->place.device;
+        if (instance->valid() && instance->place.on_devices()) device = instance->place.home();
       }
     }
     task.streams_.push_back(context_.transfer_stream(device));
     return;
   }
-  auto pick = [&](const ExecPlace& place) {
-    Context::PlaceStreams& group = context_.streams_of(place, task.priority, false);
-    Stream* stream = predecessor(task, &group);
-    if (stream == nullptr) stream = context_.next_stream(group);
-    task.streams_.push_back(stream);
-  };
-  if (task.resolved_.kind == ExecPlace::Kind::grid) {
-    for (const ExecPlace& place : *task.resolved_.places) {
-      pick(place);
-      task.streams_.back()->busy = true;  // so that a place listed twice gets two streams
-    }
-    for (Stream* stream : task.streams_) stream->busy = false;
-  } else {
-    pick(task.resolved_);
+  if (task.resolved_.kind != ExecPlace::Kind::grid) return pick_stream(task, task.resolved_);
+  for (const ExecPlace& place : *task.resolved_.places) {
+    pick_stream(task, place);
+    task.streams_.back()->busy = true;  // so that a place listed twice gets two streams
   }
+  for (Stream* stream : task.streams_) stream->busy = false;
+}
+
+void Tasks::pick_stream(Task& task, const ExecPlace& place) {
+  Context::PlaceStreams& group = context_.streams_of(place, task.priority, false);
+  Stream* stream = predecessor(task, &group);
+  if (stream == nullptr) stream = context_.free_stream(group);
+  if (stream == nullptr) stream = shared_stream(task, group.streams);
+  if (stream == nullptr) stream = context_.next_stream(group);
+  task.streams_.push_back(stream);
+}
+
+// A place that a grid lists more often than it has streams uses them again, in turn.
+Stream* Tasks::shared_stream(const Task& task, const std::vector<Stream*>& streams) {
+  std::vector<Stream*> own;
+  std::copy_if(streams.begin(), streams.end(), std::back_inserter(own), [&](const Stream* stream) {
+    return std::find(task.streams_.begin(), task.streams_.end(), stream) != task.streams_.end();
+  });
+  if (own.empty()) return nullptr;
+  const auto taken = std::count_if(task.streams_.begin(), task.streams_.end(),
+                                   [&](const Stream* stream) { return stream->group == own.front()->group; });
+  return own[static_cast<std::size_t>(taken) % own.size()];
 }
 
 // ---- Data ------------------------------------------------------------------------------------------------
@@ -192,7 +89,19 @@ void Tasks::prepare(Task& task) {
     } else if (!instance.has_memory() && data.nbytes() != 0) {
       context_.memory_.allocate(data, instance, stream);
     }
+    if (access->place.pages != nullptr) open_pages(task, instance);
     instance.last_use = ++context_.tick_;
+  }
+}
+
+// Devices of the task that are none of a composite place's use its pages, too.
+void Tasks::open_pages(const Task& task, const Instance& instance) {
+  if (task.resolved_.kind == ExecPlace::Kind::host || !instance.has_memory()) return;
+  for (std::size_t i = 0; i < task.streams_.size(); ++i) {
+    context_.runtime()
+        .page_ranges()
+        .let(*instance.place.pages, instance.address, task.place_at(i).device)
+        .check();
   }
 }
 
@@ -268,20 +177,26 @@ void Tasks::join(Task& task) {
   }
 }
 
+// One record for each place, on its stream.
+void Tasks::trace_places(Task& task) {
+  for (std::size_t i = 0; i < task.streams_.size(); ++i) {
+    const ExecPlace& place = task.place_at(i);
+    task.traces_.push_back(context_.trace_->open({.kind = "task",
+                                                  .symbol = task.symbol.empty() ? task.label() : task.symbol,
+                                                  .place = to_string(place),
+                                                  .device = place.device,
+                                                  .stream = task.streams_[i]->index()},
+                                                 *task.streams_[i]));
+  }
+}
+
 void Tasks::enter_body(Task& task, Body body, bool pending, const Interrupt& interrupt) {
   Runtime& runtime = context_.runtime();
   Stream& stream = *task.streams_.front();
   if (ranges_enabled() && body != Body::callback) {
     task.range_ = begin_range((task.symbol.empty() ? task.label() : task.symbol).c_str());
   }
-  if (context_.trace_) {
-    task.trace_ = context_.trace_->open({.kind = "task",
-                                         .symbol = task.symbol.empty() ? task.label() : task.symbol,
-                                         .place = to_string(task.resolved_),
-                                         .device = task.resolved_.device,
-                                         .stream = stream.index()},
-                                        stream);
-  }
+  if (context_.trace_) trace_places(task);
   if (body != Body::work) return;
   if (task.resolved_.kind == ExecPlace::Kind::host) {
     if (pending || context_.options_.has_stream) {
@@ -328,9 +243,13 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
     else
       ++access->instance->open_readers;
   }
-  for (Dependency& dependency : task.dependencies) {
+  const auto find_instance = [](Dependency& dependency) {
     if (dependency.instance == nullptr) dependency.instance = dependency.data->find(dependency.place);
-  }
+  };
+  for (Dependency& dependency : task.dependencies) find_instance(dependency);
+  for (const auto& replica : task.replicas_) find_instance(*replica.second);
+  for (std::size_t i = 0; i < task.streams_.size(); ++i) task.runs_.push_back(0);
+  if (task.streams_.size() > 1) task.whole_ = context_.runtime().next_whole();
   // What a host task waits for is over, so others may go on using its stream for their copies.
   if (task.resolved_.kind != ExecPlace::Kind::host) {
     for (Stream* stream : task.streams_) stream->busy = true;
@@ -341,46 +260,6 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
 }
 
 // ---- Closing ---------------------------------------------------------------------------------------------
-
-Tasks::Accesses Tasks::accesses(const Task& task) {
-  Accesses result;
-  for (const Dependency* access : task.unique_) {
-    if (access->instance->address == 0) continue;
-    if (reads(access->merged)) result.push_back({access->instance->address, access->data->nbytes(), false});
-    if (writes(access->merged)) result.push_back({access->instance->address, access->data->nbytes(), true});
-  }
-  return result;
-}
-
-Status Tasks::describe_body(Task& task) {
-  if (task.runs_ != 0) return {};  // the work that it enqueued says it all
-  const Accesses touched = accesses(task);
-  const std::string label = task.label();
-  Work work{label, task.cost_us, task.sms, task.waves, {touched.data(), touched.size()}};
-  for (Stream* stream : task.streams_) {
-    Status status = context_.runtime().driver().end_body(stream->handle(), work);
-    if (!status.ok()) return status;
-    work.accesses = {};  // the places of a grid share the data; who touches what is told by shards
-  }
-  return {};
-}
-
-void Tasks::run(Task& task, HostFunction function, HostFunction release, void* argument) {
-  if (task.state_ != Task::State::open) {
-    release(argument);
-    throw Error(ErrorKind::task_state, task.label() + " is not open: run() belongs inside its body");
-  }
-  const Accesses touched = accesses(task);
-  const std::string label = task.label();
-  // The cost hint is the whole task's: its first piece of work takes it.
-  const Work work{
-      label, task.runs_ == 0 ? task.cost_us : 0, task.sms, task.waves, {touched.data(), touched.size()}};
-  ++task.runs_;
-  context_.runtime()
-      .driver()
-      .host_work(task.streams_.front()->handle(), function, release, argument, work)
-      .check();
-}
 
 Status Tasks::leave(Task& task) {
   leave_places(task);
@@ -430,7 +309,9 @@ void Tasks::close(Task& task, Body body, bool failed, const Interrupt& interrupt
   std::exception_ptr broken;
   if (runtime.simulated() && body == Body::work && !on_host) status = describe_body(task);
   try {
-    if (context_.trace_ && task.trace_ != ~std::size_t{0}) context_.trace_->close(task.trace_, stream);
+    for (std::size_t i = 0; i < task.traces_.size(); ++i) {
+      context_.trace_->close(task.traces_[i], *task.streams_[i]);
+    }
     join(task);
   } catch (const Error&) {
     broken = std::current_exception();

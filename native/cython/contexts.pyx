@@ -4,6 +4,7 @@ from libc.stdint cimport uint64_t
 from libcpp.memory cimport shared_ptr
 
 from stf_places._native.callbacks cimport HostCall, drain_released, hand_over, make_call, release_call, take_back
+from stf_places._native.composites cimport bound_to
 from stf_places._native.core cimport Context, ContextOptions, DataPlace, ExecPlace, StreamPool
 from stf_places._native.data cimport (
     checked_dtype, checked_shape, make_empty, make_registered, make_token)
@@ -198,14 +199,16 @@ cdef int fill(ContextState state, logical_data data, object value, data_place wh
     cdef size_t width = value.dtype.itemsize
     if place is not None and not isinstance(place, exec_place):
         raise TypeError(f"exec_place is a place to run on: got {type(place).__name__}")
-    if where is not None:
-        where_value = where.value
-        if place is None:
-            place = place_beside(where)
+    if where is None and place is not None:
+        where = (<exec_place>place)._affine
+    elif where is not None and place is None:
+        place = place_beside(where)
     if place is not None:
         exec_value = (<exec_place>place).value
-        if where is None and (<exec_place>place)._affine is not None:
-            where_value = (<exec_place>place)._affine.value
+    if where is not None:
+        if data.nbytes != 0:
+            where = bound_to(where, data.shape, data.dtype.itemsize, state.runtime)
+        where_value = where.value
     if data.nbytes != 0:
         with nogil:
             core.fill(data.data[0], exec_value, where_value, bytes_at, width)
@@ -215,6 +218,8 @@ cdef int fill(ContextState state, logical_data data, object value, data_place wh
 cdef object place_beside(data_place where):
     if where.kind == "host":
         return exec_place.host()
+    if where.kind == "composite":
+        return where.grid
     return exec_place.device(where.device_id) if where.kind == "device" else None
 
 

@@ -44,6 +44,12 @@ cdef extern from "core/task.hpp" namespace "stf_places" nogil:
         void reserve(size_t)
         size_t size() const
         Dependency& operator[](size_t)
+    cdef cppclass PartAccess:
+        size_t dependency
+        size_t offset
+        size_t nbytes
+        size_t used
+        cbool write
     cdef cppclass Task:
         Dependencies dependencies
         ExecPlace place
@@ -55,7 +61,8 @@ cdef extern from "core/task.hpp" namespace "stf_places" nogil:
         int priority
         TaskState state() const
         string label() const
-        uint64_t address(size_t) const
+        uint64_t address(size_t, size_t) const
+        void set_parts(size_t, vector[PartAccess]) except +raise_stf_error
         size_t stream_count() const
         uint64_t stream(size_t) const
         const ExecPlace& resolved_place() const
@@ -107,7 +114,7 @@ cdef extern from "core/context.hpp" namespace "stf_places" nogil:
         # A host callback in two steps, so that task.address(i) can be read in between; end(task, True) gives up.
         void open_callback(Task&, const Interrupt&) except +raise_stf_error
         void enqueue_callback(Task&, HostFunction, HostFunction, void*, const Interrupt&) except +raise_stf_error
-        void run_in(Task&, HostFunction, HostFunction, void*) except +raise_stf_error
+        void run_in(Task&, size_t, HostFunction, HostFunction, void*) except +raise_stf_error
         uint64_t fence() except +raise_stf_error
         void finalize(const Interrupt&) except +raise_stf_error
         void after_all(HostFunction, void*) except +raise_stf_error
@@ -122,6 +129,8 @@ cdef extern from "cython/flow.hpp" namespace "stf_places" nogil:
     cbool is_managed(const DataPlace&)
     cbool is_device(const DataPlace&)
     cbool is_affine(const DataPlace&)
+    cbool is_composite(const DataPlace&)
+    cbool is_replicated(const DataPlace&)
     cbool runs_on_host "stf_places::is_host"(const ExecPlace&)
     cbool cpu_reaches(const Task&, size_t, const Runtime&)
     cbool executes(const Runtime&)

@@ -10,6 +10,8 @@ inline bool is_host(const DataPlace& place) { return place.kind == DataPlace::Ki
 inline bool is_managed(const DataPlace& place) { return place.kind == DataPlace::Kind::managed; }
 inline bool is_device(const DataPlace& place) { return place.kind == DataPlace::Kind::device; }
 inline bool is_affine(const DataPlace& place) { return place.kind == DataPlace::Kind::affine; }
+inline bool is_composite(const DataPlace& place) { return place.kind == DataPlace::Kind::composite; }
+inline bool is_replicated(const DataPlace& place) { return place.kind == DataPlace::Kind::replicated; }
 inline bool is_host(const ExecPlace& place) { return place.kind == ExecPlace::Kind::host; }
 
 // The memory behind a dependency of an open task is read and written by the CPU without more ado.

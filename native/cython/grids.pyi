@@ -1,10 +1,11 @@
 """Grids of places, as values."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import EllipsisType
-from typing import Literal, SupportsIndex, TypeAlias
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 from stf_places._native.places import data_place, exec_place, exec_place_resources
+from stf_places.partitions import AxisRule, Mapper, Partition
 from stf_places.places.streams import CudaStream
 
 #: Places, or sequences and grids of them.
@@ -68,7 +69,7 @@ class exec_place_grid(exec_place):
     def create(
         places: _Nested,
         grid_dims: SupportsIndex | Sequence[SupportsIndex] | None = None,
-        mapper: None = None,
+        mapper: Partition | Mapper | AxisRule | Callable[..., Any] | None = None,
         axes: Iterable[str] | None = None,
     ) -> exec_place_grid:
         """Return a grid of places.
@@ -80,8 +81,8 @@ class exec_place_grid(exec_place):
             their own axes.
         grid_dims : int or sequence of int, optional
             One length an axis. None: as the places are nested.
-        mapper : None
-            Reserved for composite data places.
+        mapper : Partition, Mapper, AxisRule or callable, optional
+            How data of tasks on the grid lies over its places: as `with_data` takes it.
         axes : sequence of str, optional
             The name of each axis, all distinct. None: x, y, z and t.
 
@@ -93,8 +94,6 @@ class exec_place_grid(exec_place):
             If there is no place; what is nested differs in shape; there are more than 4 axes; `grid_dims` has no axis,
             one below 1, or another product than the number of places; `axes` has a name too many or too few, an empty
             one or one twice.
-        NotSupported
-            If a mapper is given.
 
         Examples
         --------
@@ -221,26 +220,34 @@ class exec_place_grid(exec_place):
         >>> grid.axis_number("sm"), grid.axis_number(-1)
         (1, 1)
         """
-    def with_data(self, dplace: data_place) -> exec_place_grid:
+    def with_data(
+        self, data: data_place | Partition | Mapper | AxisRule | Callable[..., Any]
+    ) -> exec_place_grid:
         """Return a grid of the same places and axes with another affine data place; this one stays as it is.
 
         Parameters
         ----------
-        dplace : data_place
-            What `data_place.affine()` means for tasks on the new grid.
+        data : data_place, Partition, Mapper, AxisRule or callable
+            What `data_place.affine()` means for tasks on the new grid. What lays data over a grid stands for
+            ``data_place.composite(grid, data)`` over this one.
 
         Raises
         ------
         TypeError
-            If it is no data place.
+            If it is none of these.
         ValueError
-            If it is `data_place.affine()` itself.
+            If it is `data_place.affine()` itself, or `data_place.replicated()`.
+        PartitionError
+            If a composite place over this grid is none, as `data_place.composite` says.
 
         Examples
         --------
+        >>> import stf_places as stf
         >>> grid = exec_place_grid.from_devices([0, 1])
         >>> grid.with_data(data_place.managed()).affine_data_place.kind, grid.affine_data_place
         ('managed', None)
+        >>> grid.with_data(stf.blocked("x")).affine_data_place.spec
+        partition(blocked('x'))
         """
     def reshape(
         self, shape: SupportsIndex | Sequence[SupportsIndex], axes: Iterable[str] | None = None

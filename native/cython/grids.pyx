@@ -11,8 +11,6 @@ from stf_places._native.places cimport (
     ExecKind, ExecPlace, data_place, exec_place, exec_place_resources, ordinal)
 from stf_places._native.runtime cimport RuntimeHandle, current_runtime
 
-from stf_places.errors import NotSupported
-
 cdef extern from "cython/let_go.hpp" namespace "stf_places" nogil:
     void let_go[Value](Value&)
 
@@ -103,13 +101,11 @@ cdef class exec_place_grid(exec_place):
 
     @staticmethod
     def create(places, grid_dims=None, mapper=None, axes=None):
-        if mapper is not None:
-            raise NotSupported("mapper= needs composite data places, which this version does not have: leave it out "
-                               "and give each dependency a data place")
         cdef list found = []
         cdef tuple nesting = gathered(places, (), found)
         cdef tuple shape = grid_shape(grid_dims, len(found), nesting)
-        return grid_of(tuple(found), shape, axis_names(axes, shape))
+        cdef exec_place_grid grid = grid_of(tuple(found), shape, axis_names(axes, shape))
+        return grid if mapper is None else grid.with_data(mapper)
 
     @staticmethod
     def machine(granularity="device"):
@@ -177,10 +173,8 @@ cdef class exec_place_grid(exec_place):
                 return None
         return data_place.host() if kind == ExecKind.host else data_place.device(device)
 
-    def with_data(self, dplace):
-        if not isinstance(dplace, data_place):
-            raise TypeError("a grid is given a data_place, such as data_place.device(i), host() or managed(): got "
-                            f"{dplace!r} ({type(dplace).__name__})")
+    def with_data(self, data):
+        cdef data_place dplace = data if isinstance(data, data_place) else data_place.composite(self, data)
         cdef exec_place_grid grid = self.arranged(self._dims, self.axes)
         grid.set_affine_data_place(dplace)
         return grid

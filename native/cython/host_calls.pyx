@@ -84,6 +84,6 @@ cdef tuple arrays_of(Task* task, tuple deps):
     for i in range(PyTuple_GET_SIZE(deps)):
         access = <dep>PyTuple_GET_ITEM(deps, i)
         if not access.data._token:
-            arrays.append(host_array(task.address(i), access.data.nbytes, access.access == 1, None,
+            arrays.append(host_array(task.address(i, 0), access.data.nbytes, access.access == 1, None,
                                      access.data.shape, access.data.dtype))
     return tuple(arrays)

@@ -9,6 +9,7 @@ from stf_places._native.runtime cimport Runtime, RuntimeHandle
 cdef extern from "core/allocation.hpp" namespace "stf_places" nogil:
     cdef cppclass StridedArray:
         uint64_t address
+        uint64_t block
         DataPlace place
         vector[int64_t] shape
         vector[int64_t] strides

@@ -9,8 +9,10 @@ class Allocation:
     ----------
     place : data_place
         Where; not affine.
-    nbytes : int
-        Size in bytes; 0 asks for nothing and has the address 0.
+    shape : tuple of int
+        Elements along each axis; none asks for nothing and has the address 0.
+    itemsize : int
+        Bytes of an element.
     stream : None, int, CudaStream or object with ``__cuda_stream__``
         Device memory is made and given back in this stream's order. None: the device's default stream, and the
         memory is usable by every stream at once.
@@ -18,7 +20,9 @@ class Allocation:
     Raises
     ------
     ValueError
-        If the place is affine.
+        If the place has no memory of its own.
+    PartitionError
+        If the shape does not fit the partition of a composite place.
     InvalidDevice
         If the machine has no such device.
     OutOfMemory
@@ -30,10 +34,15 @@ class Allocation:
     an int has to outlive the block.
     """
 
-    def __init__(self, place: data_place, nbytes: int, stream: object = None) -> None: ...
+    def __init__(
+        self, place: data_place, shape: tuple[int, ...], itemsize: int, stream: object = None
+    ) -> None: ...
     @property
     def place(self) -> data_place:
-        """As given."""
+        """As given; a composite place bound to the shape, or the one device that has all its pages."""
+    @property
+    def device_id(self) -> int:
+        """The ordinal of the device, of several the first, -1 for memory of none."""
     @property
     def address(self) -> int:
         """The address, 0 for no bytes."""

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from stf_places._native.composites cimport bound_to
 from stf_places._native.errors cimport raise_stf_error
 from stf_places._native.places cimport DataKind, DataPlace, data_place
 from stf_places._native.runtime cimport Runtime, RuntimeHandle, current_runtime
@@ -22,12 +23,17 @@ cdef extern from "core/allocation.hpp" namespace "stf_places" nogil:
 
 @cython.no_gc_clear
 cdef class Allocation:
-    def __init__(self, data_place place not None, size_t nbytes, stream=None):
+    def __init__(self, data_place place not None, tuple shape, size_t itemsize, stream=None):
         cdef RuntimeHandle runtime = current_runtime()
         cdef uint64_t handle = stream_handle_on(stream, runtime)
+        cdef size_t nbytes = itemsize
         cdef uint64_t address
         if self.place is not None:
             raise RuntimeError("an Allocation is initialised once")
+        for length in shape:
+            nbytes *= length
+        if nbytes:
+            place = bound_to(place, shape, itemsize, runtime)
         with nogil:
             address = allocate_at(runtime.value.get()[0], place.value, nbytes, handle)
         self.runtime = runtime
@@ -50,6 +56,12 @@ cdef class Allocation:
             self.machine.reset()
 
     @property
+    def device_id(self):
+        if self.place.value.kind == DataKind.composite and self.place.value.pages != NULL:
+            return self.place.value.home()
+        return self.place.value.device
+
+    @property
     def simulated(self):
         return self.machine.get().simulated()
 
@@ -64,6 +76,7 @@ cdef class Allocation:
     cdef StridedArray region(self, Py_ssize_t offset, shape, strides, size_t itemsize) except *:
         cdef StridedArray array
         array.address = self.address + <uint64_t>offset
+        array.block = self.address
         array.place = self.place.value
         array.itemsize = itemsize
         for length, stride in zip(shape, strides):

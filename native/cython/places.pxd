@@ -19,15 +19,21 @@ cdef extern from "core/places.hpp" namespace "stf_places" nogil:
         host
         managed
         device
+        composite
+        replicated
     cdef enum class ExecKind "stf_places::ExecPlace::Kind"(uint8_t):
         current
         host
         device
         context
         grid
+    cdef cppclass PageMap:
+        pass
     cdef cppclass DataPlace:
         DataKind kind
         int device
+        const PageMap* pages
+        int home() const
         cbool operator==(const DataPlace&) const
     cdef cppclass ExecPlace:
         ExecKind kind
@@ -45,6 +51,8 @@ cdef int ordinal(object dev_id) except -1
 
 cdef class data_place:
     cdef DataPlace value
+    cdef object spread      # Composite of a composite place, else None
+    cdef object over        # the grid of a replicated place, else None
 
     @staticmethod
     cdef data_place of(DataPlace value)

@@ -1,9 +1,11 @@
 """Places as values: where tasks run (`exec_place`) and where bytes lie (`data_place`)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, SupportsIndex, TypeVar
 
+from stf_places._native.grids import exec_place_grid
+from stf_places.partitions import AxisRule, Mapper, Partition
 from stf_places.places.green_contexts import green_ctx_view
 from stf_places.places.streams import CudaStream
 
@@ -12,8 +14,8 @@ _Place = TypeVar("_Place", bound="exec_place")
 class data_place:
     """Say where bytes lie. An immutable value: hashable, compared by what it is.
 
-    Made by `device`, `host`, `managed`, `affine` and `current_device`. Making one opens no machine (but for
-    `current_device`); a device is looked for when the place is first used.
+    Made by `device`, `host`, `managed`, `affine`, `current_device`, `composite` and `replicated`. Making one opens no
+    machine (but for `current_device`); a device is looked for when the place is first used.
 
     Examples
     --------
@@ -91,12 +93,100 @@ class data_place:
         TypeError
             If it is no view of a `green_context_helper`.
         """
+    @staticmethod
+    def composite(grid: exec_place_grid, spec: Partition | Mapper | AxisRule | Callable[..., Any]) -> data_place:
+        """Return memory that is spread over the devices of a grid: one array, its pages where they are used.
+
+        Parameters
+        ----------
+        grid : exec_place_grid
+            Devices and partitions of devices.
+        spec : Partition, Mapper, AxisRule or callable
+            How data lies over the grid. A rule alone is for data of one axis; a callable is a mapper's function,
+            ``fn(data_coords, data_dims, grid_dims) -> coords``.
+
+        Returns
+        -------
+        data_place
+            A value without a shape: what it means for data of a shape is found when the data is first used there.
+
+        Raises
+        ------
+        TypeError
+            If `grid` is no grid, or `spec` nothing that lays data over one.
+        PartitionError
+            If the grid has a host place, or a device cannot reach the memory of another one: the pair is named. Where
+            no machine is open yet, that is found at the first use.
+
+        Notes
+        -----
+        Data gets one range of addresses, each page of which lies on the device of the place that owns most of its
+        bytes (`Layout.pages` tells which; pages have 2 MiB on current GPUs); neighbouring pages of a device are one
+        piece of memory. All devices of the grid read and write all of it. Where one device owns all pages, it is an
+        ordinary block of that device. Ranges that are no longer used stay mapped for the next data that lies alike,
+        until a device is short of room.
+
+        References
+        ----------
+        CUDASTF, ``data_place.composite(grid, mapper)``. CUDA driver API, virtual memory management.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import stf_places as stf
+        >>> grid = stf.exec_place_grid.from_devices([0, 1])
+        >>> place = data_place.composite(grid, stf.partition(stf.blocked("x"), stf.whole))
+        >>> with stf.use_machine("sim:h200x2"), stf.context() as ctx:
+        ...     image = ctx.logical_data_full((4096, 1024), 1.0, np.float64, where=place)
+        ...     with ctx.task(stf.exec_place.device(1), image.rw(place)) as t:
+        ...         t.numpy(0)[0] += 1
+        ...     total = ctx.wait(image).sum()
+        >>> float(total)
+        4195328.0
+        """
+    @staticmethod
+    def replicated(grid: exec_place_grid | None = None) -> data_place:
+        """Return the stand-in for a copy on each device that a task runs on, for arguments that it only reads.
+
+        Parameters
+        ----------
+        grid : exec_place_grid, optional
+            The devices that may hold copies: a task elsewhere is refused. None: those of the task.
+
+        Raises
+        ------
+        TypeError
+            If it is no grid.
+        PartitionError
+            If it has a host place.
+
+        Notes
+        -----
+        `task.get_arg` and `task.get_arg_cai` take the number of the place whose copy is meant; shards do that
+        themselves.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import stf_places as stf
+        >>> with stf.use_machine("sim:h200x2"), stf.context() as ctx:
+        ...     table = ctx.logical_data(np.arange(3.0))
+        ...     with ctx.task(stf.exec_place_grid.from_devices([0, 1]), table.read(data_place.replicated())) as t:
+        ...         t.get_arg(0, 0) != t.get_arg(0, 1)
+        True
+        """
     @property
-    def kind(self) -> Literal["host", "device", "managed", "affine"]:
+    def kind(self) -> Literal["host", "device", "managed", "affine", "composite", "replicated"]:
         """What it is."""
     @property
     def device_id(self) -> int:
         """The device's ordinal, -1 for a place that is not a device."""
+    @property
+    def grid(self) -> exec_place_grid | None:
+        """The grid of a composite or replicated place, None for other places."""
+    @property
+    def spec(self) -> Partition | Mapper | None:
+        """How data lies over the grid of a composite place, None for other places."""
     @property
     def allocation_is_stream_ordered(self) -> bool:
         """True where `allocate` and `deallocate` follow the order of a stream."""

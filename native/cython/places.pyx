@@ -83,8 +83,8 @@ cdef str machine_note(RuntimeHandle own=None):
 
 cdef class data_place:
     def __init__(self):
-        raise TypeError("a data place is made by data_place.host(), device(i), managed(), affine() or "
-                        "current_device()")
+        raise TypeError("a data place is made by data_place.host(), device(i), managed(), affine(), "
+                        "current_device(), composite(grid, spec) or replicated()")
 
     @staticmethod
     cdef data_place of(DataPlace value):
@@ -128,17 +128,39 @@ cdef class data_place:
     def locality_domain(dev_id, domain):
         return data_place.device(device_of_domain(dev_id, domain))
 
+    @staticmethod
+    def composite(grid, spec):
+        from stf_places.partitions.composites import Composite
+        cdef data_place place = data_place.__new__(data_place)
+        place.spread = Composite.of(grid, spec)
+        place.value.kind = DataKind.composite
+        check_composite(place)
+        return place
+
+    @staticmethod
+    def replicated(grid=None):
+        cdef data_place place = data_place.__new__(data_place)
+        if grid is not None:
+            from stf_places.partitions.composites import checked_grid
+            place.over = checked_grid(grid, "replicated data")
+        place.value.kind = DataKind.replicated
+        return place
+
     @property
     def kind(self):
-        if self.value.kind == DataKind.device:
-            return "device"
-        if self.value.kind == DataKind.host:
-            return "host"
-        return "managed" if self.value.kind == DataKind.managed else "affine"
+        return KINDS[<int>self.value.kind]
 
     @property
     def device_id(self):
         return self.value.device
+
+    @property
+    def grid(self):
+        return self.over if self.spread is None else self.spread.grid
+
+    @property
+    def spec(self):
+        return None if self.spread is None else self.spread.spec
 
     @property
     def allocation_is_stream_ordered(self):
@@ -148,35 +170,67 @@ cdef class data_place:
         cdef size_t count = byte_count(nbytes)
         cdef RuntimeHandle runtime = current_runtime()
         cdef uint64_t handle = stream_handle_on(stream, runtime)
+        cdef DataPlace where = bytes_on(self, count, runtime)
         cdef uint64_t address
         with nogil:
-            address = allocate_at(runtime.value.get()[0], self.value, count, handle)
+            address = allocate_at(runtime.value.get()[0], where, count, handle)
         return address
 
     def deallocate(self, ptr, nbytes, stream=None):
-        byte_count(nbytes)
+        cdef size_t count = byte_count(nbytes)
         cdef uint64_t address = index(ptr)
         cdef RuntimeHandle runtime = current_runtime()
         cdef uint64_t handle = stream_handle_on(stream, runtime)
+        cdef DataPlace where = bytes_on(self, count, runtime)
         with nogil:
-            free_at(runtime.value.get()[0], self.value, address, handle)
+            free_at(runtime.value.get()[0], where, address, handle)
 
+    # A composite place that is bound to a shape is the same value as before.
     def __eq__(self, other):
         if not isinstance(other, data_place):
             return NotImplemented
-        return self.value == (<data_place>other).value
+        if self.value.kind != DataKind.composite:
+            return self.value == (<data_place>other).value and self.over == (<data_place>other).over
+        return self.spread == (<data_place>other).spread
 
     def __hash__(self):
-        return hash((data_place, <int>self.value.kind, self.value.device))
+        return hash((data_place, <int>self.value.kind, self.value.device, self.spread, self.over))
 
     def __reduce__(self):
         if self.value.kind == DataKind.device:
             return data_place.device, (self.value.device,)
-        return getattr(data_place, self.kind), ()
+        if self.spread is not None:
+            return data_place.composite, (self.spread.grid, self.spread.spec)
+        return getattr(data_place, self.kind), (() if self.over is None else (self.over,))
 
     def __repr__(self):
         argument = str(self.value.device) if self.value.kind == DataKind.device else ""
+        if self.grid is not None:
+            argument = repr(self.grid).partition("  #")[0]
+        if self.spread is not None:
+            argument += f", {self.spread.spec!r}"
         return f"data_place.{self.kind}({argument}){machine_note()}"
+
+
+cdef tuple KINDS = ("affine", "host", "managed", "device", "composite", "replicated")
+
+
+# Where memory of so many bytes without a shape lies.
+cdef DataPlace bytes_on(data_place place, size_t nbytes, RuntimeHandle runtime) except *:
+    from stf_places._native import composites
+    cdef data_place bound = place
+    if place.value.kind == DataKind.composite and nbytes:
+        bound = composites.bound(place, (nbytes,), 1, runtime)
+    return bound.value
+
+
+# Devices that do not reach each other are refused early, where a machine is open that can be asked.
+cdef int check_composite(data_place place) except -1:
+    from stf_places._native import composites
+    cdef RuntimeHandle runtime = opened_runtime()
+    if runtime is not None:
+        composites.check_peers(place, runtime)
+    return 0
 
 
 # Not cleared by the collector: what is behind the value goes before its machine, in __dealloc__.
@@ -281,9 +335,9 @@ cdef class exec_place:
         return data_place.device(self.value.device)
 
     def set_affine_data_place(self, data_place dplace not None):
-        if dplace.value.kind == DataKind.affine:
-            raise ValueError("the data place of a place is a place with memory: got data_place.affine(), which stands "
-                             "for what is being set; give data_place.device(i), host() or managed()")
+        if dplace.value.kind == DataKind.affine or dplace.value.kind == DataKind.replicated:
+            raise ValueError(f"the data place of a place is one place with memory: got data_place.{dplace.kind}(); "
+                             "give data_place.device(i), host(), managed() or composite(grid, spec)")
         self._affine = dplace
 
     def get_place(self, idx):

@@ -2,7 +2,7 @@
 cimport cython
 from libc.stdint cimport uint64_t
 
-from stf_places._native.core cimport host_place, is_device, is_host, is_managed, synchronize_stream
+from stf_places._native.core cimport host_place, is_composite, is_device, is_host, is_managed, synchronize_stream
 from stf_places._native.data cimport checked_dtype
 from stf_places._native.places cimport data_place
 from stf_places._native.runtime cimport Runtime, RuntimeHandle
@@ -104,7 +104,9 @@ cdef Source from_interface(object buf, object interface, data_place dplace, Runt
     strides = interface.get("strides")
     require_contiguous(is_contiguous(source.shape, strides, source.dtype.itemsize), source.shape, strides)
     source.address, source.readonly = field_of(interface, "data", buf)
-    if dplace is None or not (is_device(dplace.value) or is_managed(dplace.value) or is_host(dplace.value)):
+    if dplace is not None and is_composite(dplace.value):
+        require_whole_block(buf, source.address, dplace)
+    elif dplace is None or not (is_device(dplace.value) or is_managed(dplace.value) or is_host(dplace.value)):
         raise ValueError(
             f"{type(buf).__name__} does not say on which device its memory is: give dplace=data_place.device(d) "
             f"or data_place.managed(); got {dplace!r}")
@@ -115,6 +117,17 @@ cdef Source from_interface(object buf, object interface, data_place dplace, Runt
         with nogil:  # its contents are complete once that stream is
             synchronize_stream(machine[0], stream, stf_python_interrupt())
     return source
+
+
+# Pages are counted from the start of the block.
+cdef int require_whole_block(object buf, uint64_t address, data_place dplace) except -1:
+    if dplace.value.pages == NULL:
+        raise ValueError(f"memory on a composite data place is a DeviceArray's: got {type(buf).__name__} with "
+                         f"dplace={dplace!r}; make it with DeviceArray(shape, dtype, dplace)")
+    if address != buf._allocation.address:
+        raise ValueError("logical data on a composite data place begins where its DeviceArray's memory does: got a "
+                         "slice that begins further on; register the whole array, or copy the slice")
+    return 0
 
 
 cdef data_place known_place(object buf):

@@ -10,6 +10,7 @@ cdef class task:
     cdef tuple args             # as given to context.task; keeps the data alive
     cdef Py_ssize_t place_at    # index of the place in args, or a number beyond all of them
     cdef exec_place place       # None: none given
+    cdef bint replicates        # an argument is on a replicated place
     cdef int open(self) except -1
     cdef int close(self, bint failed) except -1
     cdef str label(self)
@@ -18,7 +19,10 @@ cdef class task:
     cdef dep dependency(self, Py_ssize_t index)
     cdef dep buffer_at(self, Py_ssize_t index, str what)
     cdef int use_place(self, exec_place place) except -1
-    cdef object view(self, Py_ssize_t index, dep access)
+    cdef int bind_affine(self) except -1
+    cdef int check_replicated(self) except -1
+    cdef size_t place_number(self, Py_ssize_t place_index) except? 0
+    cdef object view(self, Py_ssize_t index, dep access, size_t at)
     cdef object stream_at(self, size_t index)
 
 cdef task make_task(ContextState state, tuple args, object symbol, object cost, int priority, int sms,

@@ -2,15 +2,19 @@
 cimport cython
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint64_t
+from libcpp.vector cimport vector
 
 from stf_places._native.callbacks cimport HostCall, hand_over, make_call, release_call, run_call
 from stf_places._native.core cimport (
-    Context, DataPlace, Dependency, Mode, TaskState, cpu_reaches, executes, runs_on_host)
+    Context, DataPlace, Dependency, Mode, PartAccess, TaskState, cpu_reaches, executes, is_composite, is_replicated,
+    runs_on_host)
+from stf_places._native.composites cimport bound_to
 from stf_places._native.data cimport logical_data
 from stf_places._native.grids cimport exec_place_grid
+from stf_places._native.places cimport DataKind, data_place
 from stf_places._native.signals cimport stf_python_interrupt
 from stf_places._native.stream_arguments cimport cuda_stream
-from stf_places._native.views cimport host_array, stf_cai
+from stf_places._native.views cimport host_array, part_of, stf_cai
 
 import warnings
 
@@ -39,6 +43,10 @@ cdef class task:
 
     cdef int open(self) except -1:
         cdef Context* context = self.owner.value.get()
+        if self.place is not None and self.place._affine is not None and is_composite(self.place._affine.value):
+            self.bind_affine()
+        if self.replicates:
+            self.check_replicated()
         with nogil:
             context.start(self.value, stf_python_interrupt())
         return 0
@@ -117,14 +125,14 @@ cdef class task:
     def readonly(self, Py_ssize_t index):
         return self.dependency(index).access == 1
 
-    def get_arg(self, Py_ssize_t index):
+    def get_arg(self, Py_ssize_t index, Py_ssize_t place_index=0):
         self.require_open("get_arg()")
         self.buffer_at(index, "get_arg()")
-        return self.value.address(index)
+        return self.value.address(index, self.place_number(place_index))
 
-    def get_arg_cai(self, Py_ssize_t index):
+    def get_arg_cai(self, Py_ssize_t index, Py_ssize_t place_index=0):
         self.require_open("get_arg_cai()")
-        return self.view(index, self.buffer_at(index, "get_arg_cai()"))
+        return self.view(index, self.buffer_at(index, "get_arg_cai()"), self.place_number(place_index))
 
     def args_cai(self):
         cdef list views = []
@@ -134,12 +142,12 @@ cdef class task:
         for i in range(<Py_ssize_t>self.value.dependencies.size()):
             access = self.dependency(i)
             if not access.data._token:
-                views.append(self.view(i, access))
+                views.append(self.view(i, access, 0))
         if not views:
             return None
         return views[0] if len(views) == 1 else tuple(views)
 
-    def numpy(self, Py_ssize_t index):
+    def numpy(self, Py_ssize_t index, Py_ssize_t place_index=0):
         cdef dep access
         self.require_open("numpy()")
         access = self.buffer_at(index, "numpy()")
@@ -149,23 +157,63 @@ cdef class task:
             raise NotSupported(
                 f"NumPy reads host memory only, and argument {index} of {self.label()} is in a GPU's memory: run the "
                 "task on exec_place.host(), or hand get_arg_cai() to a library for GPUs")
-        return host_array(self.value.address(index), access.data.nbytes, access.access == 1, access.data,
-                          access.data.shape, access.data.dtype)
+        return host_array(self.value.address(index, self.place_number(place_index)), access.data.nbytes,
+                          access.access == 1, access.data, access.data.shape, access.data.dtype)
 
     def run(self, fn, *args):
+        self.run_on(0, fn, args)
+
+    def run_on(self, Py_ssize_t place_index, fn, tuple args):
         cdef Context* context = self.owner.value.get()
+        cdef size_t at
         cdef HostCall call
         cdef void* argument
         if not callable(fn):
             raise TypeError(f"run() takes a function and its arguments: got {type(fn).__name__}")
         self.require_open("run()")
+        at = self.place_number(place_index)
         if not self.owner.runtime.value.get().simulated() or runs_on_host(self.value.resolved_place()):
             fn(*args)
             return
         call = make_call(self.owner, fn, args)
         argument = hand_over(call)  # release_call gives it back, whatever happens
         with nogil:
-            context.run_in(self.value, run_call, release_call, argument)
+            context.run_in(self.value, at, run_call, release_call, argument)
+
+    def shards(self, index, halo=0, *, partition=None):
+        from stf_places.flow.shards import shards_of
+        self.require_open("shards()")
+        return shards_of(self, index, halo, partition)
+
+    def spec_of(self, Py_ssize_t index):
+        cdef dep access = self.buffer_at(index, "shards()")
+        if access.dplace is not None and access.dplace.spread is not None:
+            return access.dplace.spread
+        return None if self.place is None or self.place._affine is None else self.place._affine.spread
+
+    def part(self, Py_ssize_t index, Py_ssize_t place_index, size_t offset, tuple shape, tuple strides):
+        return part_of(self.view(index, self.dependency(index), self.place_number(place_index)), offset, shape, strides)
+
+    def touch(self, Py_ssize_t place_index, parts):
+        cdef vector[PartAccess] told
+        cdef PartAccess one
+        for index, offset, nbytes, used, write in parts:
+            self.dependency(index)
+            one.dependency = index
+            one.offset = offset
+            one.nbytes = nbytes
+            one.used = used
+            one.write = write
+            told.push_back(one)
+        self.value.set_parts(self.place_number(place_index), told)
+
+    def arguments(self):
+        cdef dep access
+        cdef list known = []
+        for i in range(<Py_ssize_t>self.value.dependencies.size()):
+            access = self.dependency(i)
+            known.append((access.data.shape, access.data.dtype, access.access))
+        return known
 
     def stream_ptr(self):
         self.require_open("stream_ptr()")
@@ -180,10 +228,7 @@ cdef class task:
 
     def get_stream_at_index(self, Py_ssize_t place_index):
         self.require_open("get_stream_at_index()")
-        if not 0 <= place_index < <Py_ssize_t>self.value.stream_count():
-            raise IndexError(f"place index {place_index} of a task on {self.value.stream_count()} place(s): use 0 to "
-                             f"{self.value.stream_count() - 1}")
-        return self.stream_at(place_index)
+        return self.stream_at(self.place_number(place_index))
 
     def get_stream_ptrs(self):
         cdef size_t i
@@ -229,12 +274,50 @@ cdef class task:
         cdef DataPlace affine
         self.place = place
         self.value.place = place.value
-        self.value.affine = affine if place._affine is None else place._affine.value
+        # A composite place is bound to each argument once the task starts.
+        if place._affine is None or is_composite(place._affine.value):
+            self.value.affine = affine
+        else:
+            self.value.affine = place._affine.value
         return 0
 
-    cdef object view(self, Py_ssize_t index, dep access):
+    # Composite memory of the place, for what names no place of its own.
+    cdef int bind_affine(self) except -1:
+        cdef Py_ssize_t i
+        cdef dep access
+        for i in range(<Py_ssize_t>self.value.dependencies.size()):
+            access = self.dependency(i)
+            if access.data.nbytes and (access.dplace is None or access.dplace.value.kind == DataKind.affine):
+                self.value.dependencies[i].place = bound_to(self.place._affine, access.data.shape,
+                                                            access.data.dtype.itemsize, self.owner.runtime,
+                                                            access.data).value
+        return 0
+
+    cdef int check_replicated(self) except -1:
+        cdef Py_ssize_t i
+        cdef dep access
+        for i in range(<Py_ssize_t>self.value.dependencies.size()):
+            access = self.dependency(i)
+            if access.dplace is None or not is_replicated(access.dplace.value) or access.dplace.over is None:
+                continue
+            known = {place.device_id for place in access.dplace.over.places}
+            places = (self.place,) if not isinstance(self.place, exec_place_grid) else self.place.places
+            for place in places:
+                if place is not None and place.device_id >= 0 and place.device_id not in known:
+                    raise ValueError(f"argument {i} of {self.label()} is replicated over devices {sorted(known)}: "
+                                     f"the task runs on {place!r}; give it data_place.replicated(), for the devices "
+                                     "of its task")
+        return 0
+
+    cdef size_t place_number(self, Py_ssize_t place_index) except? 0:
+        if not 0 <= place_index < <Py_ssize_t>self.value.stream_count():
+            raise IndexError(f"place index {place_index} of a task on {self.value.stream_count()} place(s): use 0 to "
+                             f"{self.value.stream_count() - 1}")
+        return place_index
+
+    cdef object view(self, Py_ssize_t index, dep access, size_t at):
         cdef stf_cai view = stf_cai.__new__(stf_cai)
-        view.ptr = self.value.address(index)
+        view.ptr = self.value.address(index, at)
         view.shape = access.data.shape
         view.dtype = access.data.dtype
         view.nbytes = access.data.nbytes
@@ -253,6 +336,9 @@ cdef int add_dependency(Task* value, dep access) except -1:
     dependency.mode = <Mode>access.access
     if access.dplace is not None:
         dependency.place = access.dplace.value
+        if access.data.nbytes and is_composite(access.dplace.value):
+            dependency.place = bound_to(access.dplace, access.data.shape, access.data.dtype.itemsize,
+                                        access.data.state.runtime, access.data).value
     value.dependencies.push_back(dependency)
     return 0
 
@@ -277,6 +363,8 @@ cdef task make_task(ContextState state, tuple args, object symbol, object cost, 
         argument = <object>PyTuple_GET_ITEM(args, i)
         if type(argument) is dep:
             add_dependency(&result.value, <dep>argument)
+            if (<dep>argument).dplace is not None and is_replicated((<dep>argument).dplace.value):
+                result.replicates = True
         elif isinstance(argument, exec_place):
             if result.place is not None:
                 raise TypeError(f"a task runs on one place: got {result.place!r} and {argument!r}; to use several "

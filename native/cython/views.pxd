@@ -11,13 +11,16 @@ cdef class HostMemory:
 cdef class stf_cai:
     cdef readonly uint64_t ptr
     cdef readonly tuple shape
+    cdef readonly tuple strides  # bytes; None: C order
     cdef readonly object dtype
     cdef readonly bint readonly
-    cdef readonly size_t nbytes
+    cdef readonly size_t nbytes  # of the elements
     cdef bint on_host
     cdef object owner
     cdef dict interface(self, dict fields)
 
+# A view of parts of an argument: its first element lies `offset` bytes into it.
+cdef stf_cai part_of(stf_cai whole, size_t offset, tuple shape, tuple strides)
 # A NumPy array over host memory; `owner` is its base's reference.
 cdef object host_array(uint64_t address, size_t nbytes, bint readonly, object owner, tuple shape, object dtype)
 # The address of a NumPy array's first element.

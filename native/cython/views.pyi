@@ -8,7 +8,7 @@ from numpy.typing import DTypeLike, NDArray
 class stf_cai:
     """Describe the memory of a task's argument through the CUDA Array Interface (version 3).
 
-    Made by `task.get_arg_cai` and `task.args_cai`. It names no stream: launch on the task's own streams, which
+    Made by `task.get_arg_cai`, `task.args_cai` and `Shard.view`. It names no stream: launch on the task's own streams, which
     are behind the producers of the data already.
 
     Notes
@@ -34,17 +34,20 @@ class stf_cai:
     def shape(self) -> tuple[int, ...]:
         """Lengths of the axes."""
     @property
+    def strides(self) -> tuple[int, ...] | None:
+        """Bytes from one element to the next along each axis; None where the elements lie in C order without gaps."""
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Type of an element."""
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
+        """Bytes of the elements."""
     @property
     def readonly(self) -> bool:
         """True if the task only reads the argument."""
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The interface's fields; ``strides`` and ``stream`` are None."""
+        """The interface's fields; ``stream`` is None."""
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """NumPy's fields for the same memory.

@@ -26,6 +26,30 @@ cdef object host_array(uint64_t address, size_t nbytes, bint readonly, object ow
     return ndarray(shape, dtype, memory)
 
 
+cdef object strided_array(stf_cai view):
+    cdef size_t extent = 0
+    if view.nbytes:
+        extent = view.dtype.itemsize + sum([(length - 1) * stride
+                                            for length, stride in zip(view.shape, view.strides)])
+    cdef object memory = host_array(view.ptr, extent, view.readonly, view, (extent,), np.dtype(np.uint8))
+    return ndarray(view.shape, view.dtype, memory, 0, view.strides)
+
+
+cdef stf_cai part_of(stf_cai whole, size_t offset, tuple shape, tuple strides):
+    cdef stf_cai part = stf_cai.__new__(stf_cai)
+    part.ptr = whole.ptr + offset
+    part.shape = shape
+    part.strides = strides
+    part.dtype = whole.dtype
+    part.readonly = whole.readonly
+    part.nbytes = whole.dtype.itemsize
+    for length in shape:
+        part.nbytes *= length
+    part.on_host = whole.on_host
+    part.owner = whole.owner
+    return part
+
+
 cdef uint64_t address_of(object array):
     return array.__array_interface__["data"][0]
 
@@ -50,7 +74,10 @@ cdef class stf_cai:
             raise NotSupported(
                 "NumPy reads host memory only, and this argument is in a GPU's memory: run the task on "
                 "exec_place.host(), or copy the value with ctx.wait(data)")
-        array = host_array(self.ptr, self.nbytes, self.readonly, self, self.shape, self.dtype)
+        if self.strides is None:
+            array = host_array(self.ptr, self.nbytes, self.readonly, self, self.shape, self.dtype)
+        else:
+            array = strided_array(self)
         if dtype is not None and np.dtype(dtype) != self.dtype:
             if copy is False:
                 raise ValueError(f"a view cannot change dtype {self.dtype} to {np.dtype(dtype)}: allow a copy")
@@ -65,7 +92,7 @@ cdef class stf_cai:
         fields["shape"] = self.shape
         fields["typestr"] = self.dtype.str
         fields["data"] = (self.ptr, self.readonly)
-        fields["strides"] = None
+        fields["strides"] = self.strides
         fields["version"] = 3
         if self.dtype.names is not None:
             fields["descr"] = self.dtype.descr

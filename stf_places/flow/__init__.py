@@ -5,16 +5,20 @@ from stf_places._native.data import AccessMode, dep, logical_data, read, rw, wri
 from stf_places._native.reports import ContextStatistics, PlaceStatistics, TraceRecord
 from stf_places._native.tasks import task
 from stf_places._native.views import stf_cai
+from stf_places.flow.reductions import reduce
+from stf_places.flow.shards import Shard
 
 __all__ = [
     "AccessMode",
     "ContextStatistics",
     "PlaceStatistics",
+    "Shard",
     "TraceRecord",
     "context",
     "dep",
     "logical_data",
     "read",
+    "reduce",
     "rw",
     "stf_cai",
     "task",

@@ -3,7 +3,7 @@
 On a GPU a launch goes on the task's stream. On a simulated machine, and on the host, the kernel is compiled for
 Warp's ``cpu`` device and runs on the CPU, in the order of the task's stream.
 
-Functions that take `work` accept a task, or a shard: an object with ``task``, ``place`` and ``stream``.
+Functions that take `work` accept a task, or a shard of one (`task.shards`): its place, stream and copies are then used.
 
 Examples
 --------
@@ -148,7 +148,7 @@ def array(
         If trailing dimensions, `shape` or `ndim` do not fit the data.
     """
     place, handle = _place_and_stream(work, 0)
-    view = getattr(work, "task", work).get_arg_cai(index)
+    view = work.get_arg_cai(index)
     target = _device_of(place, handle.simulated)
     element, folded = _element(view.dtype, dtype, tuple(view.shape), index)
     if shape is not None:

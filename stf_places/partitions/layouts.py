@@ -172,6 +172,24 @@ class Layout(ABC):
         """
         return self._boxes(self._original(self._checked_place(place_index)))
 
+    def owns(self, place_index: SupportsIndex) -> bool:
+        """Return whether a place holds the first copy of what it has: always, unless grid axes are replicated.
+
+        Parameters
+        ----------
+        place_index : int
+            Index of the place.
+
+        Raises
+        ------
+        TypeError
+            If the index is no int.
+        IndexError
+            If there is no such place.
+        """
+        place = self._checked_place(place_index)
+        return self._original(place) == place
+
     def size_of(self, place_index: SupportsIndex) -> int:
         """Return how many elements a place has of the array.
 
@@ -229,8 +247,33 @@ class Layout(ABC):
         >>> layout.pages(8)
         (PageRun(place=0, first=0, count=2), PageRun(place=1, first=2, count=2))
         """
-        runs, _ = self._page_runs(*self._checked_sizes(itemsize, page))
-        return tuple(PageRun(*run) for run in runs.tolist())
+        return tuple(PageRun(*run) for run in self.page_rows(itemsize, page).tolist())
+
+    def page_rows(self, itemsize: SupportsIndex, page: SupportsIndex = DEFAULT_PAGE) -> Indices:
+        """Return what `pages` does as an array with a row (place, first, count) for each run.
+
+        Parameters
+        ----------
+        itemsize : int
+            Bytes of an element.
+        page : int
+            Bytes of a page.
+
+        Returns
+        -------
+        ndarray of int64, shape (runs, 3)
+            For layouts of very many pages cheaper than `pages`.
+
+        Raises
+        ------
+        TypeError
+            If an argument is no int.
+        PartitionError
+            If one is below 1, or the array or a page has 2**62 bytes or more.
+        MapperError
+            If a mapper raises, answers outside the grid or changes its answer.
+        """
+        return self._page_rows(*self._checked_sizes(itemsize, page))
 
     def stats(self, itemsize: SupportsIndex, page: SupportsIndex = DEFAULT_PAGE) -> LayoutStats:
         """Return what the array takes of each place, all copies included.
@@ -301,6 +344,10 @@ class Layout(ABC):
     @abstractmethod
     def _page_runs(self, itemsize: int, page: int) -> tuple[Indices, int]:
         """Return rows (place, first page, pages), and the bytes on pages of another owner."""
+
+    def _page_rows(self, itemsize: int, page: int) -> Indices:
+        """Return the rows alone."""
+        return self._page_runs(itemsize, page)[0]
 
     @property
     def _copies(self) -> int:
@@ -397,7 +444,10 @@ class RuleLayout(Layout):
         return Boxes(self._handle.ranges(axis, part) for axis, part in enumerate(parts))
 
     def _page_runs(self, itemsize: int, page: int) -> tuple[Indices, int]:
-        return self._handle.pages(itemsize, page), self._handle.misplaced(itemsize, page)
+        return self._page_rows(itemsize, page), self._handle.misplaced(itemsize, page)
+
+    def _page_rows(self, itemsize: int, page: int) -> Indices:
+        return self._handle.pages(itemsize, page)
 
 
 def _checked_out(out: object, shape: tuple[int, ...]) -> Indices:

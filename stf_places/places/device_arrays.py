@@ -87,12 +87,12 @@ class DeviceArray:
             raise TypeError(f"dplace is a data_place: got {dplace!r} ({type(dplace).__name__})")
         self._dtype = _checked_dtype(dtype)
         self._layout = Strided.contiguous(checked_shape(size), self._dtype.itemsize)
-        if dplace.kind == "affine":
+        if dplace.kind in ("affine", "replicated"):
             raise ValueError(
-                "an array needs a place with memory: got data_place.affine(), which stands for the place of "
-                "a task; give data_place.device(i), host() or managed()"
+                f"an array needs one place with memory: got data_place.{dplace.kind}(), which depends on the places of "
+                "a task; give data_place.device(i), host(), managed() or composite(grid, spec)"
             )
-        self._allocation = Allocation(dplace, self._layout.nbytes, stream)
+        self._allocation = Allocation(dplace, self._layout.shape, self._dtype.itemsize, stream)
 
     @staticmethod
     def from_host(host_array: ArrayLike, dplace: _DataPlace, stream: object = None) -> DeviceArray:
@@ -304,10 +304,9 @@ class DeviceArray:
         """Return DLPack's device type and the device's ordinal; the CPU on a simulated machine."""
         if self._allocation.simulated:
             return (_DL_CPU, 0)
-        place = self.data_place
-        if place.kind == "device":
-            return (_DL_CUDA, place.device_id)
-        return (_DL_CUDA_HOST if place.kind == "host" else _DL_CUDA_MANAGED, 0)
+        if self._allocation.device_id >= 0:
+            return (_DL_CUDA, self._allocation.device_id)
+        return (_DL_CUDA_HOST if self.data_place.kind == "host" else _DL_CUDA_MANAGED, 0)
 
     def __dlpack__(
         self,
@@ -369,7 +368,7 @@ class DeviceArray:
             raise ValueError(f"stream is None, -1, 1, 2 or a stream's handle in __dlpack__: got {stream}")
         if self._allocation.nbytes == 0:
             return
-        if self._allocation.simulated or (stream is None and self.data_place.kind != "device"):
+        if self._allocation.simulated or (stream is None and self._allocation.device_id < 0):
             self._allocation.synchronize()  # the consumer may be the CPU, which waits for no stream
         elif stream != _NO_ORDER:
             self._allocation.order_before(_LEGACY_STREAM if stream is None else stream)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stf_places._native.places import exec_place
-from stf_places.places.probe_kernels import load_probe
+from stf_places.places.compiled_kernels import kernel_for
+from stf_places.places.probe_kernels import PROBE
 
 if TYPE_CHECKING:
     from stf_places._native.drivers import DriverHandle
@@ -98,17 +99,7 @@ def sightings(driver: DriverHandle, sites: Sequence[ProbeSite], load: ProbeLoad)
     """
     if driver.simulated:
         return simulated_sightings(driver, sites, load)
-    extra = f"cu{driver.version() // 1000}"
-    loaded = {}  # by chip
-    kernels = {}  # by device
-    for device in sorted({site.device_id for site in sites}):
-        found = driver.device_properties(device)
-        arch = f"sm_{found['compute_major']}{found['compute_minor']}"
-        with exec_place.device(device):
-            if arch not in loaded:
-                loaded[arch] = load_probe(arch, extra)
-            kernels[device] = int(loaded[arch].handle)
-    # `loaded` lives until all launches are done, also after an error.
+    kernels = {site.device_id: kernel_for(driver, site.device_id, PROBE) for site in sites}
     return kernel_sightings(driver, sites, load, kernels)
 
 

@@ -136,7 +136,7 @@ def test_what_cannot_be_an_array_is_refused(machine):
         (TypeError, r"dplace is a data_place: got exec_place.device\(0\)", 1, "f4", exec_place.device(0)),
         (
             ValueError,
-            r"an array needs a place with memory: got data_place.affine\(\)",
+            r"an array needs one place with memory: got data_place.affine\(\)",
             1,
             "f4",
             data_place.affine(),

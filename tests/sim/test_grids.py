@@ -339,9 +339,9 @@ def test_with_data_makes_another_grid():
     assert given == grid and given.axes == grid.axes and given.places is grid.places
     assert given.with_data(data_place.host()).affine_data_place == data_place.host()
     for wrong in (3, exec_place.device(0), None):
-        with pytest.raises(TypeError, match=r"a grid is given a data_place, such as .*: got"):
+        with pytest.raises(TypeError, match=r"data is laid over a grid by a partition, such as .*: got"):
             grid.with_data(wrong)
-    with pytest.raises(ValueError, match="the data place of a place is a place with memory"):
+    with pytest.raises(ValueError, match="the data place of a place is one place with memory"):
         grid.with_data(data_place.affine())
 
 

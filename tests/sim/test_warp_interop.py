@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -85,11 +84,11 @@ def test_grid_tasks_launch_on_the_stream_of_a_place(ctx):
     np.testing.assert_array_equal(ctx.wait(x), np.full(4, 7.0))
 
 
-def test_a_shard_is_an_object_with_task_place_and_stream(ctx):
+def test_a_shard_is_work_like_a_task(ctx):
     x = ctx.logical_data(np.ones(4, np.float32))
     with ctx.task(DEVICE(1), x.rw()) as t:
-        shard = SimpleNamespace(task=t, place=t.exec_place, stream=t.stream_ptr())
-        stf_warp.launch(shard, scale, dim=4, inputs=[stf_warp.array(shard, 0), 4.0])
+        for shard in t.shards(0):
+            stf_warp.launch(shard, scale, dim=4, inputs=[stf_warp.array(shard, 0), 4.0])
     np.testing.assert_array_equal(ctx.wait(x), np.full(4, 4.0))
 
 

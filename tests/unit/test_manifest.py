@@ -22,7 +22,7 @@ exec_place exec_place.affine_data_place exec_place.backing_context exec_place.cu
 exec_place.from_context exec_place.green_ctx green_places
 exec_place.device exec_place.dims exec_place.get_place exec_place.host exec_place.kind
 exec_place.pick_stream exec_place.set_affine_data_place exec_place.size
-exec_place_grid exec_place_grid.create exec_place_grid.from_devices
+data_place.composite exec_place_grid exec_place_grid.create exec_place_grid.from_devices
 logical_data logical_data.dtype logical_data.empty_like logical_data.read logical_data.readonly
 logical_data.rw logical_data.shape logical_data.symbol logical_data.write
 task task.args_cai task.get_arg task.get_arg_cai task.get_grid_dims task.get_stream_at_index
@@ -31,9 +31,6 @@ async_resources dep exec_place_resources machine_init read rw write
 """.split()
 
 MISSING = {
-    "Grids, partitions and composite data": """
-        data_place.composite
-    """,
     "Graphs: record once, loop on the device, launch many times": """
         stackable_context stackable_context.graph_scope stackable_context.while_loop
         stackable_context.repeat stackable_context.launchable_graph_scope stackable_context.push
