@@ -118,25 +118,32 @@ CurrentContext::~CurrentContext() {
 
 namespace {
 
-// What kept ranges and the driver's pool hold of a device is given up for an allocation that fails.
+// What kept ranges and the driver's pool hold of a device is given up for an allocation that fails; one on
+// several devices can fail on each of them.
 template <class Ask>
-void ask_twice(Runtime& runtime, bool pages, Ask ask) {
-  Status status = ask();
-  if (status.is(Code::out_of_memory) && status.failure().device >= 0) {
-    const int device = status.failure().device;
-    const bool freed = runtime.page_ranges().release(device) != 0;
+void ask_again(Runtime& runtime, bool pages, Ask ask) {
+  std::vector<int> freed;
+  for (;;) {
+    Status status = ask();
+    const int device = status.ok() ? -1 : status.failure().device;
+    const bool tried = std::find(freed.begin(), freed.end(), device) != freed.end();
+    if (!status.is(Code::out_of_memory) || device < 0 || tried) return status.check();
+    runtime.reclaim(device);
+    const bool released = runtime.page_ranges().release(device) != 0;
     // A pool takes its own free blocks anyway; pages come from what it gives back.
-    if (pages) runtime.driver().trim_device(device).check();
-    if (pages || freed) status = ask();
+    if (pages)
+      runtime.driver().trim_device(device).check();
+    else if (!released)
+      status.check();
+    freed.push_back(device);
   }
-  status.check();
 }
 
 Address allocate_in_pool(Runtime& runtime, const DataPlace& place, std::size_t nbytes, StreamHandle stream) {
   Driver& driver = runtime.driver();
   StreamScope scope(runtime, place, stream);
   Address address = 0;
-  ask_twice(runtime, false, [&] { return driver.allocate_device(place.device, nbytes, stream, &address); });
+  ask_again(runtime, false, [&] { return driver.allocate_device(place.device, nbytes, stream, &address); });
   if (stream != 0) return address;
   if (Status status = driver.synchronize_stream(stream, {}); !status) {
     driver.free_device(place.device, address, stream).ignore();
@@ -162,7 +169,7 @@ Address allocate_at(Runtime& runtime, const DataPlace& place, std::size_t nbytes
     case DataPlace::Kind::device:
       return allocate_in_pool(runtime, place, nbytes, stream);
     case DataPlace::Kind::composite:
-      ask_twice(runtime, true, [&] { return runtime.page_ranges().take(*place.pages, &address); });
+      ask_again(runtime, true, [&] { return runtime.page_ranges().take(*place.pages, &address); });
       return address;
     default:
       throw Error(ErrorKind::value,
@@ -173,6 +180,14 @@ Address allocate_at(Runtime& runtime, const DataPlace& place, std::size_t nbytes
 }
 
 namespace {
+// Each device of a composite place has a default stream of its own.
+void wait_on_all(Runtime& runtime, const PageMap& pages, StreamHandle stream) {
+  for (int device : pages.devices()) {
+    CurrentContext scope(runtime.driver(), runtime.primary(device));
+    runtime.driver().synchronize_stream(stream, {}).check();
+  }
+}
+
 [[noreturn]] void refuse_block(const DataPlace& place, Address address) {
   const std::string detail =
       "what is given back was allocated with the same size and not given back before: got " +
@@ -192,6 +207,7 @@ void free_at(Runtime& runtime, const DataPlace& place, Address address, StreamHa
   }
   driver.synchronize_stream(stream, {}).check();
   if (place.pages != nullptr) {
+    if (is_default_stream(stream)) wait_on_all(runtime, *place.pages, stream);
     if (!runtime.page_ranges().give(*place.pages, address)) refuse_block(place, address);
     return;
   }

@@ -103,22 +103,30 @@ void Coherence::make_valid(Data& data, Instance& target, Stream& stream) {
                                            " before anything wrote it: write it first, or make it with "
                                            "logical_data_full or from a buffer");
   }
-  ++source->pins;
-  try {
-    if (!target.has_memory()) context_.memory_.allocate(data, target, stream);
-    if (distance(source->place, target.place) == 4) {
-      // No direct way between these devices: through the host, whose copy stays valid for others.
-      Instance& host = instance(data, DataPlace::host());
-      make_valid(data, host, stream);
-      copy(data, host, target, stream);
-    } else {
-      copy(data, *source, target, stream);
-    }
-  } catch (...) {
-    --source->pins;
-    throw;
+  Pin from(*source);
+  if (!target.has_memory()) allocate_beside(data, target, from, stream);
+  if (distance(from->place, target.place) == 4) {
+    // No direct way between these devices: through the host, whose copy stays valid for others.
+    Instance& host = instance(data, DataPlace::host());
+    make_valid(data, host, stream);
+    copy(data, host, target, stream);
+  } else {
+    copy(data, *from, target, stream);
   }
-  --source->pins;
+}
+
+// The copy that is read can itself be in the way of the new one: the host then has the value meanwhile.
+void Coherence::allocate_beside(Data& data, Instance& target, Pin& source, Stream& stream) {
+  try {
+    return context_.memory_.allocate(data, target, stream);
+  } catch (const Error& error) {
+    const bool both = source->place.on_devices() && target.place.on_devices();
+    if (error.kind != ErrorKind::out_of_memory || !both) throw;
+  }
+  Instance& host = instance(data, DataPlace::host());
+  make_valid(data, host, stream);
+  source.move(host);
+  context_.memory_.allocate(data, target, stream);
 }
 
 Status Coherence::transfer(const Data& data, const End& from, const End& to, std::size_t nbytes,

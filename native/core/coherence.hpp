@@ -41,6 +41,24 @@ class WaitList {
   bool own_ = false;
 };
 
+// Keeps an instance's memory from being given up.
+class Pin {
+ public:
+  explicit Pin(Instance& instance) : instance_(&instance) { ++instance_->pins; }
+  ~Pin() { --instance_->pins; }
+  Pin(const Pin&) = delete;
+  void move(Instance& other) {
+    --instance_->pins;
+    instance_ = &other;
+    ++instance_->pins;
+  }
+  Instance& operator*() const { return *instance_; }
+  Instance* operator->() const { return instance_; }
+
+ private:
+  Instance* instance_;
+};
+
 class Coherence {
  public:
   explicit Coherence(Context& context) : context_(context) {}
@@ -65,6 +83,7 @@ class Coherence {
     Address address;
   };
 
+  void allocate_beside(Data& data, Instance& target, Pin& source, Stream& stream);
   Stream& lane(const Instance& from, const Instance& to, Stream& stream) const;
   void settle_host_memory(Instance& from, Instance& to);
   int distance(const DataPlace& from, const DataPlace& to) const;

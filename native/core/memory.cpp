@@ -138,6 +138,7 @@ std::size_t Memory::free_ranges(int device) {
     wait_for_users(range.block);
     context_.runtime().page_ranges().give(*range.map, range.block.address);
   }
+  context_.runtime().reclaim(device);
   return context_.runtime().page_ranges().release(device);
 }
 
@@ -177,11 +178,10 @@ void Memory::free_waited(const DataPlace& place, Block& block) {
       .check();
 }
 
-bool Memory::evict_one(const Data& wanted, const DataPlace& place, Stream& stream, InstanceState state) {
+bool Memory::evict_one(const DataPlace& place, Stream& stream, InstanceState state) {
   Data* victim = nullptr;
   Instance* chosen = nullptr;
   for (Data* data : context_.data_) {
-    if (data == &wanted) continue;
     for (const auto& one : data->instances_) {
       Instance* instance = one.get();
       if (!takes_room_on(*instance, place)) continue;
@@ -231,7 +231,7 @@ Memory::Outcome Memory::make_room_on(const DataPlace& tight, const Data& wanted,
     if (!first && left + freed < need) return Outcome::short_here;
     if (place.kind == DataPlace::Kind::device) stream.before_operation();
     // A pool takes its own free blocks anyway; pages come from what it gives back.
-    if (place.pages != nullptr) driver.trim_device(tight.device).check();
+    if (place.pages != nullptr) trim(tight.device);
     Status status = ask_driver(place, rounded(wanted.nbytes()), stream, out);
     if (status.ok()) return Outcome::fits;
     if (!status.is(Code::out_of_memory)) status.check();
@@ -241,7 +241,7 @@ Memory::Outcome Memory::make_room_on(const DataPlace& tight, const Data& wanted,
   };
   if (Outcome outcome = attempt(true); outcome != Outcome::short_here) return outcome;
   for (InstanceState state : {InstanceState::shared, InstanceState::modified}) {
-    while (evict_one(wanted, tight, stream, state)) {
+    while (evict_one(tight, stream, state)) {
       freed += free_cached(tight, stream);
       if (Outcome outcome = attempt(false); outcome != Outcome::short_here) return outcome;
     }
@@ -249,10 +249,22 @@ Memory::Outcome Memory::make_room_on(const DataPlace& tight, const Data& wanted,
   return Outcome::short_here;
 }
 
+// What the context has on the device is waited for first: unlike the driver's wait, that one can be
+// interrupted.
+void Memory::trim(int device) {
+  Driver& driver = context_.runtime().driver();
+  for (const auto& stream : context_.streams_) {
+    if (stream->device() == device) driver.synchronize_stream(stream->handle(), context_.interrupt_).check();
+  }
+  driver.trim_device(device).check();
+}
+
 // A composite place can be short of room on one of its devices after the other.
 Address Memory::make_room(const Data& wanted, const DataPlace& place, Stream& stream, Failure failure) {
   Address address = 0;
   for (;;) {
+    // The driver itself is short, of no device's memory in particular.
+    if (place.pages != nullptr && failure.device < 0) refuse(wanted, place, place, std::move(failure));
     const bool spread = place.pages != nullptr;
     const DataPlace tight = spread ? DataPlace::on(failure.device) : place;
     Stream& own = spread ? *context_.transfer_stream(failure.device) : stream;
@@ -273,7 +285,7 @@ void Memory::refuse(const Data& wanted, const DataPlace& place, const DataPlace&
   std::size_t held = 0;
   for (const Data* data : context_.data_) {
     for (const auto& instance : data->instances_) {
-      if (data == &wanted || !takes_room_on(*instance, tight)) continue;
+      if (!takes_room_on(*instance, tight)) continue;
       const std::size_t nbytes =
           instance->place == tight ? data->nbytes() : needed(*data, instance->place, tight);
       held += nbytes;

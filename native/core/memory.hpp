@@ -51,7 +51,8 @@ class Memory {
                        Address* out, Failure* failure);
   std::size_t free_cached(const DataPlace& place, Stream& stream);
   std::size_t free_ranges(int device);
-  bool evict_one(const Data& wanted, const DataPlace& place, Stream& stream, InstanceState state);
+  bool evict_one(const DataPlace& place, Stream& stream, InstanceState state);
+  void trim(int device);
   void free_block(const DataPlace& place, Block& block, Stream& stream);
   void free_waited(const DataPlace& place, Block& block);
   void wait_for_users(const Block& block);

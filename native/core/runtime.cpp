@@ -1,5 +1,7 @@
 #include "core/runtime.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "core/page_maps.hpp"
@@ -117,6 +119,27 @@ void Runtime::collect_retired() {
     retired_ = std::move(waiting);
   }
   for (const auto& [event, memory] : done) {
+    give_back(memory).ignore();
+    driver_->destroy_event(event).ignore();
+  }
+}
+
+void Runtime::reclaim(int device) {
+  collect_retired();
+  decltype(retired_) wanted;
+  {
+    std::lock_guard lock(retired_mutex_);
+    const auto elsewhere = [&](const auto& retired) {
+      const auto& ranges = retired.second.ranges;
+      return std::none_of(ranges.begin(), ranges.end(),
+                          [&](const auto& range) { return range.first->bytes_on(device) != 0; });
+    };
+    auto first = std::stable_partition(retired_.begin(), retired_.end(), elsewhere);
+    std::move(first, retired_.end(), std::back_inserter(wanted));
+    retired_.erase(first, retired_.end());
+  }
+  for (const auto& [event, memory] : wanted) {
+    driver_->synchronize_event(event, {}).ignore();
     give_back(memory).ignore();
     driver_->destroy_event(event).ignore();
   }

@@ -61,6 +61,8 @@ class Runtime {
   Status give_back(const Retired& memory);
   // Gives back what has been retired and is complete; contexts call it now and then.
   void collect_retired();
+  // Waits for what has been retired and lies on a device, since that is short of room.
+  void reclaim(int device);
 
   // Tells apart the tasks that have several parts, among those of all contexts; never 0.
   std::uint64_t next_whole() { return ++wholes_; }

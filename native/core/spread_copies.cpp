@@ -86,6 +86,7 @@ PointRef Coherence::spread(Data& data, Instance& from, Instance* to, const End& 
     to->writer = point;
     to->readers.clear();
   }
+  if (to == nullptr && !status) lanes.settle();  // whose memory it is takes it back at once
   status.check();
   return point;
 }

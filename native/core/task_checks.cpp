@@ -141,14 +141,14 @@ void Tasks::check(const Task& task, const Dependency& access) const {
                                            "task before " +
                                            task.label() + " starts");
   }
-  check_reach(task, access);
 }
 
 // Memory of another device is used where it lies; access is granted when it is first asked for.
-void Tasks::check_reach(const Task& task, const Dependency& access) const {
+void Tasks::check_reach(const Task& task, std::size_t index) const {
+  const Dependency& access = task.dependencies[index];
   if (!access.place.on_devices() || access.place == DataPlace::on(task.resolved_.device)) return;
-  for (const auto& [number, replica] : task.replicas_) {
-    if (replica.get() == &access || &task.dependencies[number] == &access) return;  // each place uses its own
+  for (const auto& replica : task.replicas_) {
+    if (replica.first == index) return;  // each place uses its own
   }
   Runtime& runtime = context_.runtime();
   const PageMap* pages = access.place.pages;

@@ -37,8 +37,11 @@ void Tasks::choose_streams(Task& task) {
   if (task.resolved_.kind == ExecPlace::Kind::host) {
     int device = 0;
     for (const Dependency* access : task.unique_) {
+      if (access->place.on_devices()) device = access->place.home();
       for (const auto& instance : access->data->instances_) {
-        if (instance->valid() && instance->place.on_devices()) device = instance->place.home();
+        if (instance->valid() && instance->place.on_devices() && !access->place.on_devices()) {
+          device = instance->place.home();
+        }
       }
     }
     task.streams_.push_back(context_.transfer_stream(device));
@@ -225,6 +228,7 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
     resolve_place(task, current);
     merge(task);
     for (const Dependency* access : task.unique_) check(task, *access);
+    for (std::size_t i = 0; i < task.dependencies.size(); ++i) check_reach(task, i);
     make_current(task, current);
     choose_streams(task);
     prepare(task);

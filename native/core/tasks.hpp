@@ -30,7 +30,7 @@ class Tasks {
   void replicate(Task& task) const;
   static void unite(Task& task, Dependency& dependency);
   void check(const Task& task, const Dependency& access) const;
-  void check_reach(const Task& task, const Dependency& access) const;
+  void check_reach(const Task& task, std::size_t index) const;
   void choose_streams(Task& task);
   void pick_stream(Task& task, const ExecPlace& place);
   static Stream* shared_stream(const Task& task, const std::vector<Stream*>& streams);

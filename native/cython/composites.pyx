@@ -64,13 +64,22 @@ cdef data_place bind(data_place place, tuple shape, size_t itemsize, RuntimeHand
         runs.push_back(run)
     with nogil:
         bound.value = place_of_runs(machine[0], runs, devices, page)
-    if bound.value.kind == DataKind.composite:
-        bound.spread = place.spread
     return bound
 
 
+cdef data_place bound_value(data_place place, tuple shape, size_t itemsize, RuntimeHandle runtime):
+    cdef data_place pages = bound_to(place, shape, itemsize, runtime)
+    cdef data_place value
+    if pages.value.kind != DataKind.composite:
+        return pages
+    value = data_place.__new__(data_place)
+    value.value = pages.value
+    value.spread = place.spread
+    return value
+
+
 def bound(data_place place not None, tuple shape not None, itemsize, RuntimeHandle runtime not None):
-    return bound_to(place, shape, itemsize, runtime)
+    return bound_value(place, shape, itemsize, runtime)
 
 
 def check_peers(data_place place not None, RuntimeHandle runtime not None):

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from stf_places._native.composites cimport bound_to
+from stf_places._native.composites cimport bound_value
 from stf_places._native.errors cimport raise_stf_error
 from stf_places._native.places cimport DataKind, DataPlace, data_place
 from stf_places._native.runtime cimport Runtime, RuntimeHandle, current_runtime
@@ -33,7 +33,7 @@ cdef class Allocation:
         for length in shape:
             nbytes *= length
         if nbytes:
-            place = bound_to(place, shape, itemsize, runtime)
+            place = bound_value(place, shape, itemsize, runtime)
         with nogil:
             address = allocate_at(runtime.value.get()[0], place.value, nbytes, handle)
         self.runtime = runtime

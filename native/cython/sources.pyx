@@ -105,7 +105,8 @@ cdef Source from_interface(object buf, object interface, data_place dplace, Runt
     require_contiguous(is_contiguous(source.shape, strides, source.dtype.itemsize), source.shape, strides)
     source.address, source.readonly = field_of(interface, "data", buf)
     if dplace is not None and is_composite(dplace.value):
-        require_whole_block(buf, source.address, dplace)
+        if 0 not in source.shape:
+            require_whole_block(buf, source.address, dplace)
     elif dplace is None or not (is_device(dplace.value) or is_managed(dplace.value) or is_host(dplace.value)):
         raise ValueError(
             f"{type(buf).__name__} does not say on which device its memory is: give dplace=data_place.device(d) "
@@ -121,7 +122,7 @@ cdef Source from_interface(object buf, object interface, data_place dplace, Runt
 
 # Pages are counted from the start of the block.
 cdef int require_whole_block(object buf, uint64_t address, data_place dplace) except -1:
-    if dplace.value.pages == NULL:
+    if dplace.value.pages == NULL or not hasattr(buf, "_allocation"):
         raise ValueError(f"memory on a composite data place is a DeviceArray's: got {type(buf).__name__} with "
                          f"dplace={dplace!r}; make it with DeviceArray(shape, dtype, dplace)")
     if address != buf._allocation.address:

@@ -163,7 +163,7 @@ cdef class task:
     def run(self, fn, *args):
         self.run_on(0, fn, args)
 
-    def run_on(self, Py_ssize_t place_index, fn, tuple args):
+    def run_on(self, Py_ssize_t place_index, fn, tuple args not None):
         cdef Context* context = self.owner.value.get()
         cdef size_t at
         cdef HostCall call
@@ -192,11 +192,13 @@ cdef class task:
         return None if self.place is None or self.place._affine is None else self.place._affine.spread
 
     def part(self, Py_ssize_t index, Py_ssize_t place_index, size_t offset, tuple shape, tuple strides):
+        self.require_open("part()")
         return part_of(self.view(index, self.dependency(index), self.place_number(place_index)), offset, shape, strides)
 
     def touch(self, Py_ssize_t place_index, parts):
         cdef vector[PartAccess] told
         cdef PartAccess one
+        self.require_open("touch()")
         for index, offset, nbytes, used, write in parts:
             self.dependency(index)
             one.dependency = index

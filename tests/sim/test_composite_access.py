@@ -1,5 +1,7 @@
 """Who can use composite data beside the devices of its grid, and grids that list a place often."""
 
+from array import array
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,21 @@ def test_a_task_gives_its_streams_back_that_its_places_share(machine):
                 pass
         with ctx.task(exec_place.device(0), token.rw()) as t:
             assert int(t.stream_ptr())
+
+
+@pytest.mark.parametrize(
+    ("make", "grow", "error"),
+    [
+        (lambda: np.arange(10.0), lambda a: a.resize(20), ValueError),
+        (lambda: bytearray(16), lambda b: b.extend(b"more"), BufferError),
+        (lambda: array("d", [1.0, 2.0]), lambda a: a.append(3.0), BufferError),
+    ],
+    ids=["numpy", "bytearray", "array"],
+)
+def test_a_buffer_in_use_cannot_be_resized(machine, make, grow, error):
+    buffer = make()
+    with stf.context() as ctx:
+        data = ctx.logical_data(buffer)
+        with pytest.raises(error):
+            grow(buffer)
+        assert len(ctx.wait(data)) == len(buffer)

@@ -373,3 +373,22 @@ print(failures, driver.memory_info(0)[0] == driver.memory_info(1)[0] == 1 << 30)
 """
     )
     assert out == "[] True\n"
+
+
+SHORT = """
+import numpy as np
+import stf_places as stf
+
+with stf.use_machine("cuda"), stf.context() as ctx:
+    data = ctx.logical_data_empty((8 << 20,), np.uint8, name="u")
+    grid = stf.exec_place_grid.from_devices([0, 1]).with_data(stf.blocked("x"))
+    error = failure(ctx.task(grid, data.write()).start)
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("call", ["cuMemSetAccess", "cuMemAddressReserve", "cuMemCreate"])
+def test_composite_data_for_which_the_driver_has_no_memory_is_refused_by_name(run, call):
+    assert run(SHORT, FAKE_FAIL=f"{call}=2").startswith(
+        "OutOfMemory no memory for 'u': 8388608 bytes on composite"
+    )

@@ -205,7 +205,7 @@ class Runner {
     Call call = call_of(step, task);
     commit([&] {
       if (step.enqueued) {
-        context(step).run_in(task, Call::run, Call::release, new Call(call));
+        context(step).run_in(task, 0, Call::run, Call::release, new Call(call));
       } else {
         (step.fails ? spoil : compute)(step, call.values, call.words);
       }
