@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: build, tests on the real driver, soak, memory checker, examples, benchmarks.
 # usage: tests/gpu/run_all.sh OUTPUT_FOLDER [step ...]
-# Steps: tests one_gpu soak memcheck racecheck heat task_overhead partitions (default: all). Needs an environment with the
-# build requirements of pyproject.toml; prints a short table last.
+# Steps: tests one_gpu soak memcheck racecheck heat task_overhead partitions bench_heat composite (default: all). Needs an
+# environment with the build requirements of pyproject.toml; prints a short table last. What needs two GPUs is left out
+# where there is one.
 set -u
 out=${1:?usage: tests/gpu/run_all.sh OUTPUT_FOLDER [step ...]}
 shift
-steps=" ${*:-tests one_gpu soak memcheck racecheck heat task_overhead partitions} "
+steps=" ${*:-tests one_gpu soak memcheck racecheck heat task_overhead partitions bench_heat composite} "
 python=${PYTHON:-python3}
 pytest="$python -m pytest -q -m gpu -p no:cacheprovider -p no:benchmark"
 # Without Warp its tests cannot even be collected.
@@ -19,6 +20,7 @@ mkdir -p "$out"
 summary="$out/summary.txt"
 : > "$summary"
 export STF_PLACES_DRIVER=cuda
+gpus=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU')
 
 step() {  # step NAME COMMAND...: runs it into NAME.log and notes how it ended, with the last lines
   local name=$1 began=$SECONDS how=FAILED
@@ -41,7 +43,23 @@ wanted memcheck && step memcheck_cuda_core timeout 120 compute-sanitizer --tool 
   --error-exitcode 9 $pytest tests/sim/test_verify_places.py
 wanted racecheck && step racecheck timeout 200 compute-sanitizer --tool racecheck --error-exitcode 9 \
   $pytest tests/gpu/test_cuda_work.py
-wanted heat && step heat "$python" examples/heat.py --size 4096 --output "$out/heat" && tail -n 6 "$out/heat.log" >> "$summary"
+heat() {  # heat NAME OPTION...: the example on places of one kind, compared with NumPy
+  local name=$1
+  shift
+  step "$name" "$python" examples/heat.py --machine cuda --size 4096 --output "$out/$name" "$@"
+  grep "agrees with NumPy" "$out/$name.log" >> "$summary"
+}
+if wanted heat; then
+  for dtype in float32 int32; do
+    heat "heat_one_gpu_$dtype" --devices 1 --dtype $dtype
+    heat "heat_partitions_$dtype" --places green:16 --dtype $dtype
+    heat "heat_eight_sms_$dtype" --places green:8x8 --dtype $dtype
+    if [ "$gpus" -gt 1 ]; then
+      heat "heat_two_gpus_$dtype" --devices 2 --dtype $dtype
+      heat "heat_partitions_of_two_gpus_$dtype" --places green:16 --devices 2 --dtype $dtype
+    fi
+  done
+fi
 if wanted task_overhead; then
   step task_overhead "$python" -m benchmarks task_overhead --machine cuda --json "$out/task_overhead.json"
   tail -n 25 "$out/task_overhead.log" >> "$summary"
@@ -55,5 +73,13 @@ if wanted partitions; then
     step "bench_$workload" "$python" -m benchmarks "$workload" --machine cuda --json "$out/$workload.json"
     tail -n 44 "$out/bench_$workload.log" >> "$summary"
   done
+fi
+if wanted bench_heat; then
+  step bench_heat "$python" -m benchmarks heat --machine cuda --json "$out/heat.json" --plot "$out/heat.png"
+  tail -n 60 "$out/bench_heat.log" >> "$summary"
+fi
+if wanted composite && [ "$gpus" -gt 1 ]; then
+  step bench_composite "$python" -m benchmarks composite --machine cuda --json "$out/composite.json"
+  tail -n 16 "$out/bench_composite.log" >> "$summary"
 fi
 cat "$summary"

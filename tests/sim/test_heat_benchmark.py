@@ -171,10 +171,23 @@ def test_patches_are_cells_of_the_whole_result(here, shape):
 # ---- Composite places ----
 
 
-def test_the_first_write_of_a_composite_array_costs_what_the_driver_costs(tmp_path):
-    records = records_of(tmp_path, "composite", "--machine", "sim:h200x2", "--repeats", "2")
-    assert list(records) == ["first", "again"]
-    for record in records.values():
+COPIES = {
+    "host_to_composite": ["host to device 0", "host to device 1"],
+    "composite_to_host": ["device 0 to host", "device 1 to host"],
+    "composite_to_device": ["device 1 to device 0"],
+}
+
+
+@pytest.fixture(scope="module")
+def composite(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("composite")
+    return records_of(folder, "composite", "--machine", "sim:h200x2", "--repeats", "2")
+
+
+def test_the_first_write_of_a_composite_array_costs_what_the_driver_costs(composite):
+    assert list(composite) == ["first", "again", *COPIES]
+    for name in ("first", "again"):
+        record = composite[name]
         assert record["unit"] == "ms"
         assert record["value"] > 0
         assert record["nbytes"] == 4 << 30
@@ -182,8 +195,86 @@ def test_the_first_write_of_a_composite_array_costs_what_the_driver_costs(tmp_pa
         assert [each["spread"]["repeats"] for each in record["baselines"]] == [2]
         assert record["raw_driver_ms"].keys() == {"reserve", "map", "grant"}
     # facts/h200.md: 17.5 ms to set access on 4 GiB in two pieces
-    assert records["first"]["simulated_ms"] == pytest.approx(18.0, rel=0.15)
-    assert records["again"]["simulated_ms"] < 0.1
+    assert composite["first"]["simulated_ms"] == pytest.approx(18.0, rel=0.15)
+    assert composite["again"]["simulated_ms"] < 0.1
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_of_a_composite_array_are_as_fast_as_the_slower_of_their_links(composite, name):
+    record = composite[name]
+    assert record["unit"] == "GB/s"
+    assert record["value"] > 0
+    assert (record["nbytes"], record["pieces"]) == (64 << 20, 2)
+    assert [each["name"].partition(", ")[2] for each in record["baselines"]] == COPIES[name]
+    assert all(each["value"] > 0 and each["spread"]["repeats"] == 2 for each in record["baselines"])
+    assert record["ratio_to_slower_link"] > 0
+    assert record["simulated_gb_s"] >= 0.99 * record["simulated_slower_link_gb_s"] > 0
+
+
+def test_copies_over_eight_devices_are_measured_alone(tmp_path):
+    options = ["--only", "copies", "--devices", "8", "--copy-mib", "32", "--repeats", "1"]
+    records = records_of(tmp_path, "composite", "--machine", "sim:h200x8", *options)
+    assert list(records) == list(COPIES)
+    assert [len(record["baselines"]) for record in records.values()] == [8, 8, 7]
+    assert {record["pieces"] for record in records.values()} == {8}
+
+
+@pytest.mark.gpu
+@pytest.mark.two_gpus
+def test_composite_arrays_are_measured_on_two_gpus(tmp_path, cuda):
+    if cuda.device_count() < 2 or not (cuda.link(0, 1)["peer"] and cuda.link(1, 0)["peer"]):
+        pytest.skip("needs two devices that reach each other's memory")
+    sizes = ["--mib", "64", "--copy-mib", "64", "--repeats", "2"]
+    records = records_of(tmp_path, "composite", "--machine", "cuda", *sizes)
+    assert list(records) == ["first", "again", *COPIES]
+    for record in records.values():
+        assert record["machine"]["kind"] == "real"
+        assert record["value"] > 0
+        assert not [name for name in record if name.startswith("simulated")]
+
+
+@pytest.fixture
+def copies(here):
+    """Return the module that copies, and something to measure on two simulated devices."""
+    from benchmarks.composite import copies as module
+
+    ours = module.Copies(8 << 20, 2)
+    yield module, ours
+    ours.close()
+
+
+def test_copies_bring_what_was_sent(copies):
+    module, ours = copies
+    for case in module.CASES * 2:
+        rates = ours.measure(case)
+        assert rates.wall > 0
+        assert rates.simulated > 0
+    ours.check()
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("lost", ["target", "all"])
+def test_a_copy_that_brings_nothing_is_no_measurement(copies, monkeypatch, name, lost):
+    module, ours = copies
+    case = next(case for case in module.CASES if case.name == name)
+    ours.measure(case)
+    send = ours._send
+
+    def stay(place):
+        if lost == "target" and place != case.target:
+            send(place)
+
+    monkeypatch.setattr(ours, "_send", stay)
+    with pytest.raises(module.WrongResult, match=name):
+        ours.measure(case)
+
+
+def test_a_word_that_changes_on_its_way_is_no_measurement(copies):
+    module, ours = copies
+    ours.measure(module.CASES[0])
+    ours._words[12345] += 1
+    with pytest.raises(module.WrongResult, match="words from 0 on"):
+        ours.check()
 
 
 @pytest.mark.parametrize(
@@ -196,6 +287,10 @@ def test_the_first_write_of_a_composite_array_costs_what_the_driver_costs(tmp_pa
         (["composite", "--machine", "sim:h200x1"], "--devices 2: an array is spread over 2 or more"),
         (["composite", "--machine", "sim:h200x2", "--devices", "1"], "--devices 1: an array is spread over"),
         (["composite", "--machine", "sim:h200x2", "--mib", "2"], "--mib 2: 2 devices have two pages"),
+        (
+            ["composite", "--machine", "sim:h200x2", "--copy-mib", "2"],
+            "--copy-mib 2: 2 devices have two pages",
+        ),
         (["composite", "--machine", "sim:nopeer2"], "device 0 cannot reach"),
         (["composite", "--machine", "sim:tiny"], "--mib 4096: no memory"),
     ],
