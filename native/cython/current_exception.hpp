@@ -19,7 +19,7 @@ struct CurrentException {
 };
 
 // To be called while an exception is being handled (from the handler of Cython's `except +`).
-inline CurrentException current_exception() {
+static inline CurrentException current_exception() {
   try {
     throw;
   } catch (const Error& error) {

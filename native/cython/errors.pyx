@@ -1,5 +1,5 @@
 # distutils: language = c++
-from cpython.exc cimport PyErr_Occurred
+from cpython.pycapsule cimport PyCapsule_New
 from libcpp.string cimport string
 
 from stf_places import errors as classes
@@ -38,7 +38,6 @@ cdef extern from "cython/current_exception.hpp" namespace "stf_places" nogil:
         ErrorKind kind
         string text
         Failure failure
-    CurrentException current_exception() except +
 
 cdef extern from *:
     """
@@ -90,11 +89,7 @@ cdef str text_of(const string& text):
     return text.decode("utf-8", "replace")
 
 
-cdef int raise_stf_error() except -1:
-    # An exception that is set already came from a signal handler during a wait: it says more than ours.
-    if PyErr_Occurred() != NULL:
-        return -1
-    cdef CurrentException current = current_exception()
+cdef int translate(const CurrentException* current) except -1:
     cdef str text = text_of(current.text)
     if current.source == from_memory:
         raise MemoryError(text)
@@ -107,6 +102,10 @@ cdef int raise_stf_error() except -1:
         raise FROM_DRIVER[kind](
             text, call=text_of(current.failure.call), code=current.failure.raw, name=text_of(current.failure.name))
     raise FROM_CORE[kind](text)
+
+
+# What raise_error.hpp calls.
+translator = PyCapsule_New(<void*>&translate, "stf_places._native.errors.translator", NULL)
 
 
 def throw(kind, text, *, call="", code=0, name=""):
