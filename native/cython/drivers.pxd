@@ -139,6 +139,11 @@ cdef extern from "driver/sim/sim_driver.hpp" namespace "stf_places::sim" nogil:
         double page_map
         double page_access
         double piece_access
+        double graph_node
+        double graph_instantiate_node
+        double graph_launch
+        double graph_launch_node
+        double graph_launch_edge
     cdef cppclass MachineSpec:
         string name
         int driver_version

@@ -7,7 +7,8 @@ DEVICE_FIELDS = ("name", "sm_count", "compute_major", "compute_minor", "min_part
                  "aligned_sms", "resplit_loss", "memory", "bandwidth", "copy_engines", "page")
 LINK_FIELDS = ("from", "to", "peer", "bandwidth", "latency_us")
 COST_FIELDS = ("event_record", "event_wait", "kernel_launch", "kernel_latency", "copy_submit", "host_function",
-               "allocate", "synchronize", "query", "green_context", "page_map", "page_access", "piece_access")
+               "allocate", "synchronize", "query", "green_context", "page_map", "page_access", "piece_access",
+               "graph_node", "graph_instantiate_node", "graph_launch", "graph_launch_node", "graph_launch_edge")
 MACHINE_FIELDS = ("name", "driver_version", "devices", "links", "costs")
 
 
@@ -62,6 +63,11 @@ cdef CallCosts costs_of(dict given) except *:
     costs.page_map = given.get("page_map", 0.0)
     costs.page_access = given.get("page_access", 0.0)
     costs.piece_access = given.get("piece_access", 0.0)
+    costs.graph_node = given.get("graph_node", 0.0)
+    costs.graph_instantiate_node = given.get("graph_instantiate_node", 0.0)
+    costs.graph_launch = given.get("graph_launch", 0.0)
+    costs.graph_launch_node = given.get("graph_launch_node", 0.0)
+    costs.graph_launch_edge = given.get("graph_launch_edge", 0.0)
     return costs
 
 

@@ -13,6 +13,8 @@ Status Driver::begin_body(StreamHandle, const Interrupt&) { return {}; }
 
 Status Driver::end_body(StreamHandle, const Work&) { return {}; }
 
+Status Driver::rest_graph_exec(GraphExecHandle) { return {}; }
+
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }

@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "status.hpp"
@@ -30,6 +31,9 @@ namespace stf_places {
 using ContextHandle = std::uint64_t;
 using StreamHandle = std::uint64_t;
 using EventHandle = std::uint64_t;
+using GraphHandle = std::uint64_t;
+using NodeHandle = std::uint64_t;       // of one graph
+using GraphExecHandle = std::uint64_t;  // an instantiated graph
 using Address = std::uint64_t;
 using HostFunction = void (*)(void*);
 
@@ -235,9 +239,45 @@ class Driver {
   virtual Status host_function(StreamHandle stream, HostFunction function, void* argument) = 0;
   virtual Status launch(const KernelLaunch& kernel, StreamHandle stream, const Work& work) = 0;
 
+  // ---- Graphs ------------------------------------------------------------------------------------------
+  // Work comes into a graph by a capture that stays open while the graph is recorded. Streams take part in
+  // it; what is then enqueued on one of them (copies, fills, kernels, host functions, host work) becomes a
+  // node instead of running. A node depends on what was set before; after it, the stream's next node depends
+  // on that node alone, unless set otherwise. So independent work on one stream has no edge. Streams that
+  // take part are neither waited for nor queried, no event is recorded on them, and memory is allocated and
+  // freed elsewhere. not_supported, naming CUDA 12.3, where the driver cannot capture into a graph.
+  virtual Status create_graph(GraphHandle* out) = 0;
+  virtual Status destroy_graph(GraphHandle graph) = 0;  // its executables stay usable
+  // `origin` opens the capture, others join it. The next node on each depends on nothing.
+  virtual Status begin_capture(GraphHandle graph, StreamHandle origin) = 0;
+  virtual Status join_capture(StreamHandle origin, StreamHandle stream) = 0;
+  // What the next node on a stream depends on.
+  virtual Status set_capture_dependencies(StreamHandle stream, std::span<const NodeHandle> nodes) = 0;
+  virtual Status capture_dependencies(StreamHandle stream, std::vector<NodeHandle>* out) = 0;
+  // A node that does nothing, for one name of what many nodes have done.
+  virtual Status add_empty_node(GraphHandle graph, std::span<const NodeHandle> after, NodeHandle* out) = 0;
+  // Ends the capture for all its streams, also when it fails; the graph is then of no use.
+  virtual Status end_capture(StreamHandle origin, std::span<const StreamHandle> joined) = 0;
+  // For reports and checks: nodes in the order in which they were added, edges from one to a later one.
+  virtual Status graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes,
+                             std::vector<std::pair<NodeHandle, NodeHandle>>* edges) = 0;
+  // Nodes keep the context of the stream that they were recorded on, whatever stream launches them.
+  virtual Status instantiate_graph(GraphHandle graph, GraphExecHandle* out) = 0;
+  // Makes an executable do what a graph with the same nodes and edges does. `*fits`: false where the driver
+  // cannot (the executable is then as before, and the graph needs one of its own).
+  virtual Status update_graph_exec(GraphExecHandle exec, GraphHandle graph, bool* fits) = 0;
+  // All nodes behind what precedes on the stream, and before what follows. Launches of one executable run one
+  // after the other.
+  virtual Status launch_graph(GraphExecHandle exec, StreamHandle stream) = 0;
+  virtual Status destroy_graph_exec(GraphExecHandle exec) = 0;  // the caller has waited for its launches
+  // Of an executable whose launches the caller has waited for, and that is launched again only after an
+  // update: lets go of what its host work holds. Nothing on CUDA, which has no host work.
+  virtual Status rest_graph_exec(GraphExecHandle exec);
+
   // Host code that stands for device work, run in stream order: simulated machine only. `function` may be
   // null (only the clock moves). It is run exactly once, or never when the machine does not execute or the
-  // work before it failed; `release(argument)` is called in every case, once.
+  // work before it failed; `release(argument)` is called in every case, once. In a graph: run at each launch,
+  // released once the graph and its executables are gone.
   virtual Status host_work(StreamHandle stream, HostFunction function, HostFunction release, void* argument,
                            const Work& work);
   // Brackets a task body that uses the CPU directly on the data. begin_body drains everything that later work

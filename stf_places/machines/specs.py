@@ -101,6 +101,16 @@ class CallCosts:
         Letting devices access such memory, for each page.
     piece_access : float
         The same for each piece, on top of its pages.
+    graph_node : float
+        Recording one node of a graph, or taking it over into an executable. Files may leave out this and what
+        follows.
+    graph_instantiate_node : float
+        Making an executable, for each node.
+    graph_launch : float
+        Launching one.
+    graph_launch_node, graph_launch_edge : float
+        The same for each node, and for each edge off a straight line: where a node follows another one that has a
+        follower already, or several others.
     """
 
     event_record: float
@@ -116,6 +126,11 @@ class CallCosts:
     page_map: float = 0
     page_access: float = 0
     piece_access: float = 0
+    graph_node: float = 0
+    graph_instantiate_node: float = 0
+    graph_launch: float = 0
+    graph_launch_node: float = 0
+    graph_launch_edge: float = 0
 
 
 @dataclass(frozen=True)
@@ -239,8 +254,8 @@ _LINK: Fields = {
     "latency_us": number(),
 }
 _COSTS: Fields = {field.name: number() for field in fields(CallCosts)}
-# What files of before there were pages lack.
-_OPTIONAL = frozenset({"page", "page_map", "page_access", "piece_access"})
+# What older files lack: costs that came later, and what they came with.
+_OPTIONAL = frozenset({"page"} | {field.name for field in fields(CallCosts) if field.default == 0})
 
 
 def _filled_list(where: str, value: Any) -> None:

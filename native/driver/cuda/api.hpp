@@ -51,7 +51,14 @@
   ENTRY(MemcpyAsync, 4000) ENTRY(MemcpyPeerAsync, 4000) ENTRY(MemsetD8Async, 3020)                     \
   ENTRY(MemsetD16Async, 3020) ENTRY(MemsetD32Async, 3020) ENTRY(MemsetD2D32Async, 3020)                \
   /* work */                                                                                           \
-  ENTRY(LaunchHostFunc, 10000) ENTRY(LaunchKernel, 4000)
+  ENTRY(LaunchHostFunc, 10000) ENTRY(LaunchKernel, 4000)                                               \
+  /* graphs; where two signatures differ by the data of edges, calls that fail without are of 12.3 */  \
+  ENTRY(StreamBeginCaptureToGraph, 12030) ENTRY(StreamUpdateCaptureDependencies, 11030)                \
+  ENTRY(StreamGetCaptureInfo, 12030) ENTRY(StreamEndCapture, 10000)                                    \
+  ENTRY(GraphCreate, 10000) ENTRY(GraphDestroy, 10000) ENTRY(GraphAddEmptyNode, 10000)                 \
+  ENTRY(GraphGetNodes, 10000) ENTRY(GraphGetEdges, 12030)                                              \
+  ENTRY(GraphInstantiateWithFlags, 11040) ENTRY(GraphExecUpdate, 12000) ENTRY(GraphLaunch, 10000)      \
+  ENTRY(GraphExecDestroy, 10000)
 // clang-format on
 
 namespace stf_places::cuda {

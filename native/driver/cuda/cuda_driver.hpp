@@ -2,12 +2,13 @@
 //
 // One class, its members defined by resource family: cuda_driver.cpp (devices and contexts), sms.cpp (sets of
 // SMs), green_contexts.cpp (contexts of some SMs), streams.cpp (streams and events), memory.cpp (allocation),
-// pages.cpp (memory mapped into reserved addresses), transfers.cpp (copies and fills) and work.cpp (host
-// functions, kernels).
+// pages.cpp (memory mapped into reserved addresses), transfers.cpp (copies and fills), work.cpp (host
+// functions, kernels) and graphs.cpp (captures and graphs).
 #pragma once
 
 #include "../driver.hpp"
 #include "api.hpp"
+#include "captures.hpp"
 #include "devices.hpp"
 #include "green_contexts.hpp"
 #include "page_table.hpp"
@@ -84,6 +85,21 @@ class CudaDriver final : public Driver {
   Status host_function(StreamHandle stream, HostFunction function, void* argument) override;
   Status launch(const KernelLaunch& kernel, StreamHandle stream, const Work& work) override;
 
+  Status create_graph(GraphHandle* out) override;
+  Status destroy_graph(GraphHandle graph) override;
+  Status begin_capture(GraphHandle graph, StreamHandle origin) override;
+  Status join_capture(StreamHandle origin, StreamHandle stream) override;
+  Status set_capture_dependencies(StreamHandle stream, std::span<const NodeHandle> nodes) override;
+  Status capture_dependencies(StreamHandle stream, std::vector<NodeHandle>* out) override;
+  Status add_empty_node(GraphHandle graph, std::span<const NodeHandle> after, NodeHandle* out) override;
+  Status end_capture(StreamHandle origin, std::span<const StreamHandle> joined) override;
+  Status graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes,
+                     std::vector<std::pair<NodeHandle, NodeHandle>>* edges) override;
+  Status instantiate_graph(GraphHandle graph, GraphExecHandle* out) override;
+  Status update_graph_exec(GraphExecHandle exec, GraphHandle graph, bool* fits) override;
+  Status launch_graph(GraphExecHandle exec, StreamHandle stream) override;
+  Status destroy_graph_exec(GraphExecHandle exec) override;
+
  private:
   Status divisible_set(int device, const CUdevResource& description, SmResource* out);
   Status work_queues(int device, const WorkQueues& queues, CUdevResource* out);
@@ -101,11 +117,16 @@ class CudaDriver final : public Driver {
   Status fill_wide(Address to, const unsigned char* value, std::size_t width, std::size_t count,
                    StreamHandle stream);
   Status fill_host(Address to, const void* value, std::size_t width, std::size_t count, StreamHandle stream);
+  template <class Operation>
+  Status in_some_context(Operation operation);
+  Status set_next(CUstream stream, std::span<CUgraphNode> nodes);
+  Status join_leaves(CUstream origin, std::span<const StreamHandle> joined);
 
   Api api_;
   Devices devices_{api_};
   GreenContexts greens_;
   PageTable pages_;
+  Captures captures_;
 };
 
 // A handle of the seam as the driver's own pointer type, and back.

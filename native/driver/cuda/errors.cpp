@@ -15,6 +15,7 @@ Code code_of(CUresult result) noexcept {
     case CUDA_ERROR_INVALID_VALUE:
     case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_ILLEGAL_STATE:
     case CUDA_ERROR_INVALID_RESOURCE_TYPE:
     case CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION:
     case CUDA_ERROR_STREAM_DETACHED:
@@ -96,6 +97,23 @@ const char* advice(CUresult result) {
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
       return "the context was destroyed, and its streams with it: keep what made it for as long as work uses "
              "it";
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+      return "not permitted while work is captured into a graph: nothing may wait for streams that take "
+             "part, or ask how far they are";
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+      return "an earlier call made the capture void, and failed itself; the graph has to be recorded anew";
+    case CUDA_ERROR_STREAM_CAPTURE_MERGE:
+      return "the stream would join two captures at once; each stream takes part in one";
+    case CUDA_ERROR_STREAM_CAPTURE_UNMATCHED:
+      return "a capture is ended on the stream that began it";
+    case CUDA_ERROR_STREAM_CAPTURE_UNJOINED:
+      return "a stream was drawn into the capture, by waiting for an event recorded on one that takes part, "
+             "and its work was not waited for in turn: let one of the capture's own streams wait for it";
+    case CUDA_ERROR_STREAM_CAPTURE_ISOLATION:
+      return "work that is captured cannot wait for an event recorded outside of the capture";
+    case CUDA_ERROR_CAPTURED_EVENT:
+      return "the event was last recorded on a stream that takes part in a capture, so there is nothing to "
+             "wait for";
     case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
       return "the default stream was used while another stream is captured";
     default:

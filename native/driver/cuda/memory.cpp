@@ -18,6 +18,7 @@ Status CudaDriver::allocate_device(int device, std::size_t nbytes, StreamHandle 
   if (Status status = devices_.pool(device, &pool); !status) return status;
   CUdeviceptr address = 0;
   auto handle = from_handle<CUstream>(stream);
+  if (Status status = captures_.check_free(handle, api_.MemAllocFromPoolAsync.name()); !status) return status;
   Status status = on_stream(api_, greens_, handle,
                             [&] { return api_.MemAllocFromPoolAsync(&address, nbytes, pool, handle); });
   if (!status) return out_of_memory(std::move(status), device, nbytes);
@@ -28,12 +29,15 @@ Status CudaDriver::allocate_device(int device, std::size_t nbytes, StreamHandle 
 Status CudaDriver::free_device(int device, Address address, StreamHandle stream) {
   if (Status status = devices_.check(device); !status) return status;
   auto handle = from_handle<CUstream>(stream);
+  if (Status status = captures_.check_free(handle, api_.MemFreeAsync.name()); !status) return status;
   Status status = on_stream(api_, greens_, handle, [&] { return api_.MemFreeAsync(address, handle); });
   return explained(std::move(status), "freeing memory of device " + std::to_string(device), device);
 }
 
 // Blocks that were freed stay in the pool until a blocking call has seen the work before them complete;
 // asking the streams whether it is does not do (H200, driver 13.0: trimming gave nothing back of 90 GiB).
+// Waiting for a context makes the captures on its streams void, whoever opened them: while there are any,
+// only what the pool knows to be unused is given back.
 Status CudaDriver::trim_device(int device) {
   if (Status status = devices_.check(device); !status) return status;
   CUmemoryPool pool = devices_.existing_pool(device);
@@ -42,7 +46,8 @@ Status CudaDriver::trim_device(int device) {
   if (Status status = devices_.primary(device, &context); !status) return status;
   ContextScope scope(api_, context);
   if (Status status = scope.status(); !status) return status;
-  if (Status status = api_.CtxSynchronize(); !status) return status;
+  if (!captures_.any())
+    if (Status status = api_.CtxSynchronize(); !status) return status;
   return api_.MemPoolTrimTo(pool, 0);
 }
 

@@ -29,16 +29,19 @@ Status CudaDriver::destroy_stream(StreamHandle stream) {
     return Status(
         Failure{Code::invalid_value, 0, "cuStreamDestroy", "", "the default stream cannot be destroyed"});
   auto handle = from_handle<CUstream>(stream);
+  if (Status status = captures_.check_free(handle, api_.StreamDestroy.name()); !status) return status;
   return on_stream(api_, greens_, handle, [&] { return api_.StreamDestroy(handle); });
 }
 
 Status CudaDriver::query_stream(StreamHandle stream) {
   auto handle = from_handle<CUstream>(stream);
+  if (Status status = captures_.check_free(handle, api_.StreamQuery.name()); !status) return status;
   return on_stream(api_, greens_, handle, [&] { return api_.StreamQuery(handle); });
 }
 
 Status CudaDriver::synchronize_stream(StreamHandle stream, const Interrupt& interrupt) {
   auto handle = from_handle<CUstream>(stream);
+  if (Status status = captures_.check_free(handle, api_.StreamQuery.name()); !status) return status;
   auto query = [&](CUresult* result) { return api_.StreamQuery.raw(result, handle); };
   return on_stream(api_, greens_, handle,
                    [&] { return wait_until_ready(api_, api_.StreamQuery.name(), query, interrupt); });
@@ -85,12 +88,14 @@ Status CudaDriver::destroy_event(EventHandle event) { return api_.EventDestroy(f
 
 Status CudaDriver::record_event(EventHandle event, StreamHandle stream) {
   auto handle = from_handle<CUstream>(stream);
+  if (Status status = captures_.check_free(handle, api_.EventRecord.name()); !status) return status;
   return on_stream(api_, greens_, handle,
                    [&] { return api_.EventRecord(from_handle<CUevent>(event), handle); });
 }
 
 Status CudaDriver::wait_event(StreamHandle stream, EventHandle event) {
   auto handle = from_handle<CUstream>(stream);
+  if (Status status = captures_.check_free(handle, api_.StreamWaitEvent.name()); !status) return status;
   return on_stream(api_, greens_, handle, [&] {
     return api_.StreamWaitEvent(handle, from_handle<CUevent>(event), CU_EVENT_WAIT_DEFAULT);
   });

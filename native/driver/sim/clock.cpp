@@ -42,8 +42,8 @@ Clock::Clock(const MachineSpec& spec, OperationPool& pool)
 }
 
 void Clock::submit(Operation* operation) {
-  ++pending_;
   Stream* stream = operation->stream;
+  ++pending(stream);
   const bool was_empty = stream->times.empty();
   stream->times.push(operation);
   if (was_empty) settle(stream);
@@ -103,7 +103,7 @@ void Clock::complete(Operation* operation, double start, double end) {
   stream->timed = operation->sequence;
   stream->end_us = end;
   operation->start_us = start;
-  --pending_;
+  --pending(stream);
   pool_.time_done(operation);
 }
 
@@ -259,8 +259,8 @@ void Clock::finish(const Record* record) {
 
 void Clock::finish_all() { advance(forever); }
 
-void Clock::bound(std::size_t count) {
-  while (pending_ > count && step(forever)) {
+void Clock::relieve() {
+  while (crowded() && step(forever)) {
   }
 }
 

@@ -26,6 +26,9 @@
 
 namespace stf_places::sim {
 
+constexpr std::size_t pending_limit = 1 << 14;
+constexpr std::size_t pending_node_limit = 1 << 18;
+
 class Clock {
  public:
   Clock(const MachineSpec& spec, OperationPool& pool);
@@ -37,13 +40,15 @@ class Clock {
   void finish(const Stream* stream, std::uint64_t sequence);
   void finish(const Record* record);
   void finish_all();
-  // Handles events until at most `count` operations are pending.
-  void bound(std::size_t count);
+  // Whether more operations are pending than a real driver's queues would take. Nodes of graphs are counted
+  // apart: one launch takes up little of a queue, however many they are.
+  bool crowded() const { return pending_ > pending_limit || pending_nodes_ > pending_node_limit; }
+  // Handles events until it is not.
+  void relieve();
   // From now on the device's SMs have numbers, and kernels take the lowest free ones. A device without green
   // contexts only counts them, which is faster.
   void tell_sms_apart(int device);
 
-  std::size_t pending() const { return pending_; }
   double time_us() const { return time_; }  // of the last handled event
   void record_timeline(bool on) { recording_ = on; }
   std::vector<TimelineEntry> timeline() const;
@@ -106,6 +111,7 @@ class Clock {
   void hand_out_numbered(Device& device, double time);
   void occupy_links(Operation* operation, double time);
   void complete(Operation* operation, double start, double end);
+  std::size_t& pending(const Stream* stream) { return stream->internal ? pending_nodes_ : pending_; }
 
   OperationPool& pool_;
   std::vector<Device> devices_;
@@ -113,6 +119,7 @@ class Clock {
   std::vector<Happening> heap_;
   std::vector<Stream*> unsettled_;
   std::size_t pending_ = 0;
+  std::size_t pending_nodes_ = 0;
   double time_ = 0;
   bool recording_ = false;
   std::vector<std::pair<std::uint64_t, TimelineEntry>> timeline_;  // with sequence numbers

@@ -34,19 +34,6 @@ void make_fill(const Operation& operation) {
   }
 }
 
-std::string describe(const Operation& operation) {
-  switch (operation.kind) {
-    case OperationKind::copy:
-      return "a copy of " + std::to_string(operation.nbytes) + " bytes";
-    case OperationKind::fill:
-      return "a fill of " + std::to_string(operation.nbytes) + " bytes";
-    case OperationKind::host_function:
-      return "a host function";
-    default:
-      return operation.symbol.empty() ? "an unnamed task" : "task '" + operation.symbol + "'";
-  }
-}
-
 }  // namespace
 
 Status Machine::refuse_in_callback(const char* call) const {
@@ -120,7 +107,7 @@ void Machine::make_effect(Lock& lock, Operation* operation, Batch& batch) {
       const auto& failure = operation->record->failure;
       if (skip || failure == nullptr || operation->sequence > failure->reported_at) return;
       stream.failure = failure;
-      stream.unreported = true;
+      stream.unreported = !stream.internal;
       return;
     }
     case OperationKind::release:
@@ -163,11 +150,12 @@ void Machine::fail_operation(Operation* operation) {
   Stream& stream = *operation->stream;
   const Failure failed =
       failure(operation->fault, "",
-              describe(*operation) + " failed on stream " + std::to_string(stream.handle) + " of device " +
-                  std::to_string(stream.device) + " (an ordered fault); what follows it was not run",
+              text_of(operation->kind, operation->nbytes, operation->symbol) + " failed on stream " +
+                  std::to_string(stream.handle) + " of device " + std::to_string(stream.device) +
+                  " (an ordered fault); what follows it was not run",
               stream.device);
   stream.failure = std::make_shared<StreamFailure>(StreamFailure{failed});
-  stream.unreported = true;
+  stream.unreported = !stream.internal;
   if (operation->fault == Code::device_lost) lose_device(stream.device, failed);
 }
 

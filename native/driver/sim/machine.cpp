@@ -92,8 +92,12 @@ Machine::Machine(const MachineSpec& spec, const Options& options)
 }
 
 Machine::~Machine() {
-  // In a forked child the pending work belongs to the parent.
-  if (fork_.forked()) return;
+  // In a forked child the pending work and the host code of graphs belong to the parent.
+  if (fork_.forked()) {
+    (void)new auto(std::move(graphs_));
+    (void)new auto(std::move(graph_execs_));
+    return;
+  }
   current_contexts.erase(id_);
   while (Operation* operation = effects_.take_any()) {
     if (operation->release != nullptr) operation->release(operation->argument);

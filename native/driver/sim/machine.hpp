@@ -7,11 +7,13 @@
 // The member functions are spread by subject: machine.cpp (devices, contexts), machine_control.cpp (what only
 // a simulation can do, submitting), machine_partitions.cpp (SMs, green contexts), machine_streams.cpp,
 // machine_events.cpp, machine_memory.cpp (also copies, fills), machine_pages.cpp (page-mapped memory),
-// machine_work.cpp (host functions, work, bodies), executor.cpp (making effects).
+// machine_work.cpp (host functions, work, bodies), machine_graphs.cpp (recording graphs),
+// machine_launches.cpp (executables of graphs), executor.cpp (making effects).
 #pragma once
 
 #include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,6 +25,7 @@
 #include "effects.hpp"
 #include "faults.hpp"
 #include "fork_guard.hpp"
+#include "graphs.hpp"
 #include "memory.hpp"
 #include "operation.hpp"
 #include "races.hpp"
@@ -105,6 +108,22 @@ class Machine final : public SimDriver {
   Status begin_body(StreamHandle stream, const Interrupt& interrupt) override;
   Status end_body(StreamHandle stream, const Work& work) override;
 
+  Status create_graph(GraphHandle* out) override;
+  Status destroy_graph(GraphHandle graph) override;
+  Status begin_capture(GraphHandle graph, StreamHandle origin) override;
+  Status join_capture(StreamHandle origin, StreamHandle stream) override;
+  Status set_capture_dependencies(StreamHandle stream, std::span<const NodeHandle> nodes) override;
+  Status capture_dependencies(StreamHandle stream, std::vector<NodeHandle>* out) override;
+  Status add_empty_node(GraphHandle graph, std::span<const NodeHandle> after, NodeHandle* out) override;
+  Status end_capture(StreamHandle origin, std::span<const StreamHandle> joined) override;
+  Status graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes,
+                     std::vector<std::pair<NodeHandle, NodeHandle>>* edges) override;
+  Status instantiate_graph(GraphHandle graph, GraphExecHandle* out) override;
+  Status update_graph_exec(GraphExecHandle exec, GraphHandle graph, bool* fits) override;
+  Status launch_graph(GraphExecHandle exec, StreamHandle stream) override;
+  Status destroy_graph_exec(GraphExecHandle exec) override;
+  Status rest_graph_exec(GraphExecHandle exec) override;
+
   const MachineSpec& spec() const override { return spec_; }
   double now_us() const override;
   void advance_us(double us) override;
@@ -114,6 +133,7 @@ class Machine final : public SimDriver {
   std::vector<TimelineEntry> timeline() const override;
   std::size_t used_memory(int device) const override;
   std::size_t live_allocations() const override;
+  std::size_t live_graphs() const override;
   std::uint64_t operations() const override;
   Status drain() override;
   std::vector<int> sm_ids(ContextHandle context) const override;
@@ -150,9 +170,14 @@ class Machine final : public SimDriver {
   // -- Looking up (all with the mutex held) --
   Status find_device(const char* call, int device) const;
   Status find_context(const char* call, ContextHandle context, Context** out);
+  // Whether a call works on a stream that records a graph.
+  enum class Recording : bool { refused, allowed };
   // The stream, which must be open and on a device that is not lost.
-  Status find_stream(const char* call, StreamHandle handle, Stream** out);
-  Status find_open_stream(const char* call, StreamHandle handle, Stream** out);
+  Status find_stream(const char* call, StreamHandle handle, Stream** out,
+                     Recording recording = Recording::refused);
+  Status find_open_stream(const char* call, StreamHandle handle, Stream** out,
+                          Recording recording = Recording::refused);
+  Status find_default_stream(const char* call, StreamHandle* handle);
   Status find_event(const char* call, EventHandle handle, Event** out);
   Stream* stream_at(StreamHandle handle) const;
   Stream* make_stream(ContextHandle context, int priority);
@@ -183,6 +208,30 @@ class Machine final : public SimDriver {
   void strike(FaultKind kind, Operation* operation);
   Status strike_at_call(const char* call, FaultKind kind, int device);
   void lose_device(int device, const Failure& failure);
+
+  // -- Events --
+  // Returns the recording with a reference for the caller.
+  Record* put_record(Stream* stream, double cost_us);
+  void put_wait(Stream* stream, Record* record, double cost_us);
+
+  // -- Graphs (machine_graphs.cpp, machine_launches.cpp) --
+  Status find_graph(const char* call, GraphHandle handle, Graph** out) const;
+  // The same for one that is neither being recorded nor of no use.
+  Status find_recorded_graph(const char* call, GraphHandle handle, Graph** out) const;
+  Status find_graph_exec(const char* call, GraphExecHandle handle, GraphExec** out) const;
+  Status find_capturing(const char* call, StreamHandle handle, Stream** out);
+  // The same for the stream that began its capture.
+  Status find_origin(const char* call, StreamHandle handle, Stream** out);
+  Status find_nodes(const char* call, const Graph& graph, std::span<const NodeHandle> nodes,
+                    std::vector<std::uint32_t>* out) const;
+  void start_recording(Graph* graph, Stream* stream);
+  // Makes an operation whose accesses lie in `found` a node of the graph that its stream records.
+  void record(Stream* stream, Node node, std::span<Allocation* const> found);
+  Status check_launch(const char* call, const GraphExec& exec);
+  Status check_node(const char* call, const Stream* lane, const Node& node, std::vector<Allocation*>* found);
+  void put_launch(GraphExec* exec, Stream* stream);
+  void put_node(Stream* lane, const Node& node, std::span<Allocation* const> found);
+  bool launches_done(const GraphExec& exec);
 
   // -- Making effects (executor.cpp) --
   template <class Goal>
@@ -237,8 +286,12 @@ class Machine final : public SimDriver {
   Status run_measured(StreamHandle stream, HostFunction function, HostFunction release, void* argument,
                       Work work);
   Status check_width(const char* call, const Stream* stream, const Work& work) const;
-  Status prepare_work(const char* call, OperationKind kind, Stream* stream, const Work& work,
-                      Operation** out);
+  Status check_work(const char* call, const Stream* stream, const Work& work,
+                    std::vector<Allocation*>* found);
+  // The operation of checked work; `found` is what its accesses lie in.
+  Operation* make_work(OperationKind kind, Stream* stream, const Work& work,
+                       std::span<Allocation* const> found);
+  void put_host_function(Stream* stream, HostFunction function, void* argument, double cost_us);
   void time_work(Operation* operation, const Work& work, const Reach& reach);
   void touch(const Actor& actor, Allocation* allocation, Address address, std::size_t nbytes, bool write,
              bool partial = false);
@@ -249,6 +302,12 @@ class Machine final : public SimDriver {
   Status make_room(Lock& lock, const char* call, int device, std::size_t nbytes);
   Status check_end(const char* call, const Stream* stream, Address address, std::size_t nbytes, Location at,
                    Allocation** out);
+  Status enqueue(const char* call, const Transfer& transfer, StreamHandle stream);
+  // Adds what the source (null: none, or a fill) and the target lie in to `found`.
+  Status check_transfer(const char* call, const Stream* stream, const Transfer& transfer,
+                        std::vector<Allocation*>* found);
+  void put_transfer(Stream* stream, const Transfer& transfer, std::span<Allocation* const> ends,
+                    double cost_us);
   std::uint64_t& traffic(int from, int to) {
     return traffic_[(from + 1) * (spec_.devices.size() + 1) + to + 1];
   }
@@ -279,8 +338,11 @@ class Machine final : public SimDriver {
   std::vector<short> link_of_;                        // (from + 1) * (count + 1) + to + 1
   std::vector<std::uint64_t> traffic_;                // bytes, by ends as link_of_
   std::vector<Unreclaimed> unreclaimed_;
-  std::vector<Allocation*> touched_;  // by the work that is being submitted
-  Reach reach_;                       // of that work
+  std::map<GraphHandle, std::unique_ptr<Graph>> graphs_;
+  std::map<GraphExecHandle, std::unique_ptr<GraphExec>> graph_execs_;
+  std::uint32_t last_graph_ = 0;      // the last handle of a graph or executable
+  std::vector<Allocation*> touched_;  // by what is being submitted
+  Reach reach_;                       // of work that is being submitted
 };
 
 }  // namespace stf_places::sim

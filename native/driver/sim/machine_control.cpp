@@ -6,13 +6,6 @@
 
 namespace stf_places::sim {
 
-namespace {
-
-// Operations that may be pending before a submission blocks, as a real driver's queues do.
-constexpr std::size_t pending_limit = 1 << 14;
-
-}  // namespace
-
 // ---- Submitting ----
 
 void Machine::put_on_clock(Operation* operation, double cost_us) {
@@ -41,10 +34,10 @@ void Machine::submit_made(Operation* operation, double cost_us) {
 }
 
 void Machine::bound_pending(Lock& lock) {
-  if (clock_.pending() > pending_limit) {
+  if (clock_.crowded()) {
     clock_.advance(now_);
-    if (clock_.pending() > pending_limit) {
-      clock_.bound(pending_limit);
+    if (clock_.crowded()) {
+      clock_.relieve();
       now_ = std::max(now_, clock_.time_us());
     }
   }
@@ -115,6 +108,11 @@ std::size_t Machine::used_memory(int device) const {
 std::size_t Machine::live_allocations() const {
   const Lock lock(mutex_);
   return memory_.live();
+}
+
+std::size_t Machine::live_graphs() const {
+  const Lock lock(mutex_);
+  return graphs_.size() + graph_execs_.size();
 }
 
 std::uint64_t Machine::operations() const {

@@ -68,6 +68,29 @@ Status Machine::destroy_event(EventHandle handle) {
   return {};
 }
 
+Record* Machine::put_record(Stream* stream, double cost_us) {
+  Record* record = pool_.take_record();
+  record->device = stream->device;
+  record->stream = stream->handle;
+  if (options_.check_conflicts) {
+    races_.join_host(stream);
+    record->clock = stream->clock;
+  }
+  Operation* operation = take(OperationKind::record, stream);
+  operation->record = record;
+  pool_.hold(record);
+  submit(operation, cost_us);
+  return record;
+}
+
+void Machine::put_wait(Stream* stream, Record* record, double cost_us) {
+  if (options_.check_conflicts) stream->clock.join(record->clock);
+  Operation* operation = take(OperationKind::wait, stream);
+  operation->record = record;
+  pool_.hold(record);
+  submit(operation, cost_us);
+}
+
 Status Machine::record_event(EventHandle handle, StreamHandle stream_handle) {
   constexpr const char* call = "record_event";
   if (Status status = fork_.check(call); !status) return status;
@@ -84,17 +107,7 @@ Status Machine::record_event(EventHandle handle, StreamHandle stream_handle) {
   }
   if (Status status = strike_at_call(call, FaultKind::event, stream->device); !status) return status;
   if (event->last != nullptr) pool_.drop(event->last);
-  Record* record = event->last = pool_.take_record();
-  record->device = stream->device;
-  record->stream = stream->handle;
-  if (options_.check_conflicts) {
-    races_.join_host(stream);
-    record->clock = stream->clock;
-  }
-  Operation* operation = take(OperationKind::record, stream);
-  operation->record = record;
-  pool_.hold(record);
-  submit(operation, spec_.costs.event_record);
+  event->last = put_record(stream, spec_.costs.event_record);
   bound_pending(lock);
   return {};
 }
@@ -112,11 +125,7 @@ Status Machine::wait_event(StreamHandle stream_handle, EventHandle handle) {
     now_ += spec_.costs.event_wait;
     return {};
   }
-  if (options_.check_conflicts) stream->clock.join(event->last->clock);
-  Operation* operation = take(OperationKind::wait, stream);
-  operation->record = event->last;
-  pool_.hold(event->last);
-  submit(operation, spec_.costs.event_wait);
+  put_wait(stream, event->last, spec_.costs.event_wait);
   bound_pending(lock);
   return {};
 }

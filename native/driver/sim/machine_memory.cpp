@@ -184,71 +184,84 @@ Status Machine::check_end(const char* call, const Stream* stream, Address addres
   return memory_.reaches(call, stream->device, *out, address + nbytes);
 }
 
-Status Machine::copy(Address to, Location to_at, Address from, Location from_at, std::size_t nbytes,
-                     StreamHandle stream_handle) {
-  constexpr const char* call = "copy";
-  if (Status status = fork_.check(call); !status) return status;
-  Lock lock(mutex_);
-  Stream* stream = nullptr;
+Status Machine::check_transfer(const char* call, const Stream* stream, const Transfer& transfer,
+                               std::vector<Allocation*>* found) {
   Allocation* source = nullptr;
   Allocation* target = nullptr;
-  if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
-  for (const Location& at : {to_at, from_at}) {
+  for (const Location& at : {transfer.to_at, transfer.from_at}) {
     if (at.kind != Location::Kind::device) continue;
     if (Status status = find_device(call, at.device); !status) return status;
   }
+  const std::size_t nbytes = transfer.nbytes;
+  if (nbytes != 0 && transfer.width == 0) {
+    if (Status status = check_end(call, stream, transfer.from, nbytes, transfer.from_at, &source); !status)
+      return status;
+  }
   if (nbytes != 0) {
-    if (Status status = check_end(call, stream, from, nbytes, from_at, &source); !status) return status;
-    if (Status status = check_end(call, stream, to, nbytes, to_at, &target); !status) return status;
+    if (Status status = check_end(call, stream, transfer.to, nbytes, transfer.to_at, &target); !status)
+      return status;
   }
-  Operation* operation = take(OperationKind::copy, stream);
-  operation->to = to;
-  operation->from = from;
-  operation->nbytes = nbytes;
+  found->push_back(source);
+  found->push_back(target);
+  return {};
+}
+
+void Machine::put_transfer(Stream* stream, const Transfer& transfer, std::span<Allocation* const> ends,
+                           double cost_us) {
+  const bool is_copy = transfer.width == 0;
+  Allocation* source = is_copy ? ends[0] : ends[1];
+  Operation* operation = take(is_copy ? OperationKind::copy : OperationKind::fill, stream);
+  operation->to = transfer.to;
+  operation->from = transfer.from;
+  operation->nbytes = transfer.nbytes;
+  operation->width = transfer.width;
+  std::memcpy(operation->value, transfer.value, transfer.width);
   strike(FaultKind::copy, operation);
-  time_copy(operation, device_of(source), device_of(target));
-  if (options_.check_conflicts && nbytes != 0) {
-    const Actor actor{stream, OperationKind::copy, {}, races_.begin_operation(stream)};
-    touch(actor, source, from, nbytes, false);
-    touch(actor, target, to, nbytes, true);
+  time_copy(operation, device_of(source), device_of(ends[1]));
+  if (options_.check_conflicts && transfer.nbytes != 0) {
+    const Actor actor{stream, operation->kind, {}, races_.begin_operation(stream)};
+    if (is_copy) touch(actor, source, transfer.from, transfer.nbytes, false);
+    touch(actor, ends[1], transfer.to, transfer.nbytes, true);
   }
-  submit(operation, spec_.costs.copy_submit);
+  submit(operation, cost_us);
+}
+
+Status Machine::enqueue(const char* call, const Transfer& transfer, StreamHandle stream_handle) {
+  if (Status status = fork_.check(call); !status) return status;
+  Lock lock(mutex_);
+  Stream* stream = nullptr;
+  if (Status status = find_stream(call, stream_handle, &stream, Recording::allowed); !status) return status;
+  touched_.clear();
+  if (Status status = check_transfer(call, stream, transfer, &touched_); !status) return status;
+  if (stream->graph != nullptr) {
+    Node node;
+    node.kind = transfer.width == 0 ? OperationKind::copy : OperationKind::fill;
+    node.transfer = transfer;
+    record(stream, std::move(node), touched_);
+    return {};
+  }
+  put_transfer(stream, transfer, touched_, spec_.costs.copy_submit);
   bound_pending(lock);
   return {};
 }
 
+Status Machine::copy(Address to, Location to_at, Address from, Location from_at, std::size_t nbytes,
+                     StreamHandle stream) {
+  return enqueue("copy", Transfer{to, to_at, from, from_at, nbytes}, stream);
+}
+
 Status Machine::fill(Address to, Location at, const void* value, std::size_t width, std::size_t count,
-                     StreamHandle stream_handle) {
+                     StreamHandle stream) {
   constexpr const char* call = "fill";
   if (Status status = fork_.check(call); !status) return status;
   if (width != 1 && width != 2 && width != 4 && width != 8 && width != 16) {
     return fail(Code::invalid_value, call,
                 "elements have 1, 2, 4, 8 or 16 bytes: got " + std::to_string(width));
   }
-  Lock lock(mutex_);
-  Stream* stream = nullptr;
-  Allocation* target = nullptr;
-  if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
-  if (at.kind == Location::Kind::device) {
-    if (Status status = find_device(call, at.device); !status) return status;
-  }
-  const std::size_t nbytes = width * count;
-  if (nbytes != 0) {
-    if (Status status = check_end(call, stream, to, nbytes, at, &target); !status) return status;
-  }
-  Operation* operation = take(OperationKind::fill, stream);
-  operation->to = to;
-  operation->nbytes = nbytes;
-  operation->width = width;
-  std::memcpy(operation->value, value, width);
-  strike(FaultKind::copy, operation);
-  time_copy(operation, device_of(target), device_of(target));
-  if (options_.check_conflicts && nbytes != 0) {
-    touch({stream, OperationKind::fill, {}, races_.begin_operation(stream)}, target, to, nbytes, true);
-  }
-  submit(operation, spec_.costs.copy_submit);
-  bound_pending(lock);
-  return {};
+  Transfer transfer{to, at, 0, {}, width * count};
+  transfer.width = width;
+  std::memcpy(transfer.value, value, width);
+  return enqueue(call, transfer, stream);
 }
 
 }  // namespace stf_places::sim

@@ -47,6 +47,11 @@ struct CallCosts {
   double page_map = 0;       // a piece of page-mapped memory, mapped or unmapped
   double page_access = 0;    // grant_access: each page
   double piece_access = 0;   // and on top of it each piece
+  double graph_node = 0;     // record a node, or take it over into an executable
+  double graph_instantiate_node = 0;
+  double graph_launch = 0;
+  double graph_launch_node = 0;  // and on top of it each node
+  double graph_launch_edge = 0;  // and each edge off a straight line: from one lane to another
 };
 
 struct MachineSpec {

@@ -20,37 +20,46 @@ Stream* Machine::stream_at(StreamHandle handle) const {
   return streams_[handle - first_stream].get();
 }
 
-Status Machine::find_open_stream(const char* call, StreamHandle handle, Stream** out) {
+Status Machine::find_default_stream(const char* call, StreamHandle* handle) {
+  ContextHandle context = 0;
+  current_context(&context).ignore();
+  if (context == 0) {
+    return fail(Code::invalid_value, call,
+                "stream 0 is the default stream of the current context: none is current");
+  }
+  Context* found = nullptr;
+  if (Status status = find_context(call, context, &found); !status) return status;
+  if (found->default_stream == 0) {
+    Stream* made = make_stream(context, 0);
+    made->is_default = true;
+    found->default_stream = made->handle;
+  }
+  *handle = found->default_stream;
+  return {};
+}
+
+Status Machine::find_open_stream(const char* call, StreamHandle handle, Stream** out, Recording recording) {
   if (handle == 0) {
-    const auto context = [&] {
-      ContextHandle current = 0;
-      current_context(&current).ignore();
-      return current;
-    }();
-    if (context == 0) {
-      return fail(Code::invalid_value, call,
-                  "stream 0 is the default stream of the current context: none is current");
-    }
-    Context* found = nullptr;
-    if (Status status = find_context(call, context, &found); !status) return status;
-    if (found->default_stream == 0) {
-      Stream* made = make_stream(context, 0);
-      made->is_default = true;
-      found->default_stream = made->handle;
-    }
-    handle = found->default_stream;
+    if (Status status = find_default_stream(call, &handle); !status) return status;
   }
   Stream* stream = stream_at(handle);
-  if (stream == nullptr || stream->closed) {
+  if (stream == nullptr || stream->closed || stream->internal) {
     return fail(Code::invalid_value, call, "stream " + std::to_string(handle) + " does not exist (any more)");
+  }
+  if (stream->graph != nullptr && recording == Recording::refused) {
+    return fail(Code::invalid_value, call,
+                "stream " + std::to_string(handle) + " records graph " +
+                    std::to_string(stream->graph->handle) +
+                    ": it takes copies, fills, host functions and host work until end_capture",
+                stream->device);
   }
   *out = stream;
   return {};
 }
 
-Status Machine::find_stream(const char* call, StreamHandle handle, Stream** out) {
+Status Machine::find_stream(const char* call, StreamHandle handle, Stream** out, Recording recording) {
   Stream* stream = nullptr;
-  if (Status status = find_open_stream(call, handle, &stream); !status) return status;
+  if (Status status = find_open_stream(call, handle, &stream, recording); !status) return status;
   if (Status status = find_device(call, stream->device); !status) return status;
   *out = stream;
   return {};
@@ -118,7 +127,7 @@ Status Machine::stream_context(StreamHandle handle, ContextHandle* out) {
   if (Status status = fork_.check(call); !status) return status;
   const Lock lock(mutex_);
   Stream* stream = nullptr;
-  if (Status status = find_open_stream(call, handle, &stream); !status) return status;
+  if (Status status = find_open_stream(call, handle, &stream, Recording::allowed); !status) return status;
   *out = stream->context;
   return {};
 }
@@ -128,8 +137,8 @@ Status Machine::stream_capturing(StreamHandle handle, bool* out) {
   if (Status status = fork_.check(call); !status) return status;
   const Lock lock(mutex_);
   Stream* stream = nullptr;
-  if (Status status = find_open_stream(call, handle, &stream); !status) return status;
-  *out = false;
+  if (Status status = find_open_stream(call, handle, &stream, Recording::allowed); !status) return status;
+  *out = stream->graph != nullptr;
   return {};
 }
 

@@ -19,6 +19,19 @@ std::size_t share_of(std::size_t something, std::size_t part, std::size_t whole)
   return static_cast<std::size_t>(static_cast<unsigned __int128>(something) * part / whole);
 }
 
+Node node_of(const Work& work, std::unique_ptr<NodeCode> code) {
+  Node node;
+  node.kind = OperationKind::work;
+  node.code = std::move(code);
+  node.symbol = work.symbol;
+  node.cost_us = work.cost_us;
+  node.sms = work.sms;
+  node.waves = work.waves;
+  node.accesses.assign(work.accesses.begin(), work.accesses.end());
+  node.whole = work.whole;
+  return node;
+}
+
 }  // namespace
 
 Status Machine::host_function(StreamHandle stream_handle, HostFunction function, void* argument) {
@@ -26,17 +39,28 @@ Status Machine::host_function(StreamHandle stream_handle, HostFunction function,
   if (Status status = fork_.check(call); !status) return status;
   Lock lock(mutex_);
   Stream* stream = nullptr;
-  if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
+  if (Status status = find_stream(call, stream_handle, &stream, Recording::allowed); !status) return status;
   if (function == nullptr)
     return fail(Code::invalid_value, call, "a host function is needed: got null", stream->device);
+  if (stream->graph != nullptr) {
+    Node node;
+    node.kind = OperationKind::host_function;
+    node.code = std::make_unique<NodeCode>(function, nullptr, argument);
+    record(stream, std::move(node), {});
+    return {};
+  }
+  put_host_function(stream, function, argument, spec_.costs.host_function);
+  bound_pending(lock);
+  return {};
+}
+
+void Machine::put_host_function(Stream* stream, HostFunction function, void* argument, double cost_us) {
   Operation* operation = take(OperationKind::host_function, stream);
   operation->function = function;
   operation->argument = argument;
   operation->duration_us = spec_.costs.host_function;
   strike(FaultKind::host_function, operation);
-  submit(operation, spec_.costs.host_function);
-  bound_pending(lock);
-  return {};
+  submit(operation, cost_us);
 }
 
 Status Machine::launch(const KernelLaunch&, StreamHandle, const Work& work) {
@@ -158,13 +182,14 @@ void Machine::time_work(Operation* operation, const Work& work, const Reach& rea
                            remote_us(reach, ordinal);
 }
 
-// Checks everything, then notes what the work touches. Nothing has changed when it fails.
-Status Machine::prepare_work(const char* call, OperationKind kind, Stream* stream, const Work& work,
-                             Operation** out) {
-  std::vector<Allocation*>& found = touched_;
-  found.clear();
+Status Machine::check_work(const char* call, const Stream* stream, const Work& work,
+                           std::vector<Allocation*>* found) {
   if (Status status = check_width(call, stream, work); !status) return status;
-  if (Status status = check_accesses(call, stream, work, &found); !status) return status;
+  return check_accesses(call, stream, work, found);
+}
+
+Operation* Machine::make_work(OperationKind kind, Stream* stream, const Work& work,
+                              std::span<Allocation* const> found) {
   reach_.nbytes = 0;
   reach_.remote.clear();
   for (std::size_t i = 0; i < found.size(); ++i)
@@ -181,24 +206,28 @@ Status Machine::prepare_work(const char* call, OperationKind kind, Stream* strea
       if (access.nbytes != 0) touch(actor, found[i], access.address, access.nbytes, access.write, partial);
     }
   }
-  *out = operation;
-  return {};
+  return operation;
 }
 
 Status Machine::host_work(StreamHandle stream_handle, HostFunction function, HostFunction release,
                           void* argument, const Work& work) {
   constexpr const char* call = "host_work";
+  bool capturing = false;
   if (options_.measure_bodies && options_.execute && function != nullptr) {
-    return run_measured(stream_handle, function, release, argument, work);
+    stream_capturing(stream_handle, &capturing).ignore();
+    if (!capturing) return run_measured(stream_handle, function, release, argument, work);
   }
   Status status = fork_.check(call);
   if (status.ok()) {
     Lock lock(mutex_);
     Stream* stream = nullptr;
-    Operation* operation = nullptr;
-    status = find_stream(call, stream_handle, &stream);
-    if (status.ok()) status = prepare_work(call, OperationKind::work, stream, work, &operation);
-    if (status.ok()) {
+    touched_.clear();
+    status = find_stream(call, stream_handle, &stream, Recording::allowed);
+    if (status.ok()) status = check_work(call, stream, work, &touched_);
+    if (status.ok() && stream->graph != nullptr) {
+      record(stream, node_of(work, std::make_unique<NodeCode>(function, release, argument)), touched_);
+    } else if (status.ok()) {
+      Operation* operation = make_work(OperationKind::work, stream, work, touched_);
       operation->function = function;
       operation->release = release;
       operation->argument = argument;
@@ -242,13 +271,13 @@ Status Machine::end_body(StreamHandle stream_handle, const Work& work) {
   if (Status status = fork_.check(call); !status) return status;
   Lock lock(mutex_);
   Stream* stream = nullptr;
-  Operation* operation = nullptr;
   if (Status status = find_stream(call, stream_handle, &stream); !status) return status;
   Work described = work;
   if (options_.measure_bodies && work.cost_us < 0)
     described.cost_us = thread_cpu_us() - stream->body_began_us;
-  if (Status status = prepare_work(call, OperationKind::body, stream, described, &operation); !status)
-    return status;
+  touched_.clear();
+  if (Status status = check_work(call, stream, described, &touched_); !status) return status;
+  Operation* operation = make_work(OperationKind::body, stream, described, touched_);
   if (operation->has_fault) {
     submit(operation, spec_.costs.kernel_launch);
   } else {

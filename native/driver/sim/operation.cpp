@@ -2,6 +2,19 @@
 
 namespace stf_places::sim {
 
+std::string text_of(OperationKind kind, std::size_t nbytes, const std::string& symbol) {
+  switch (kind) {
+    case OperationKind::copy:
+      return "a copy of " + std::to_string(nbytes) + " bytes";
+    case OperationKind::fill:
+      return "a fill of " + std::to_string(nbytes) + " bytes";
+    case OperationKind::host_function:
+      return "a host function";
+    default:
+      return symbol.empty() ? "an unnamed task" : "task '" + symbol + "'";
+  }
+}
+
 Operation* OperationPool::take(OperationKind kind, Stream* stream) {
   Operation* operation = nullptr;
   if (free_operations_.empty()) {

@@ -19,6 +19,7 @@
 namespace stf_places::sim {
 
 struct Allocation;
+struct Graph;
 struct Stream;
 
 enum class OperationKind : std::uint8_t {
@@ -30,8 +31,12 @@ enum class OperationKind : std::uint8_t {
   record,
   wait,
   release,
-  allocation
+  allocation,
+  empty  // a node of a graph that does nothing
 };
+
+// "a copy of 64 bytes", "task 'add'".
+std::string text_of(OperationKind kind, std::size_t nbytes, const std::string& symbol);
 
 // A failure that an effect left on a stream. Operations submitted up to the first report of it are not run;
 // what is submitted afterwards runs again (except on a lost device).
@@ -127,6 +132,7 @@ struct Stream {
   int priority = 0;
   int sm_count = 0;  // that its kernels can use
   bool is_default = false;
+  bool internal = false;        // a lane of a graph's executable
   bool closed = false;          // destroyed by the caller; kept until its work is done
   std::uint64_t submitted = 0;  // sequence number of its last operation
 
@@ -146,6 +152,9 @@ struct Stream {
 
   std::shared_ptr<const SmMask> partition;  // the SMs that its kernels can use; null: any of the device's
   SmMask held;  // by its running wave, once SMs are told apart (Clock::tell_sms_apart)
+
+  Graph* graph = nullptr;            // that it records
+  std::vector<std::uint32_t> after;  // the nodes of it that the next one depends on
 
   bool idle() const { return effected == submitted && timed == submitted; }
 };

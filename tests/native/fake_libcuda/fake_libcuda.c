@@ -10,6 +10,7 @@
  *   FAKE_FAIL=cuStreamQuery=700,...    calls that fail with this code
  *   FAKE_NO_PEERS=1                    no device reaches another
  *   FAKE_NO_PAGES=0,1                  devices without virtual memory management
+ *   FAKE_LAST_FIRST=1                  graphs run their nodes in the latest order that their edges allow
  *   FAKE_LOG=path                      a line "name version" for each entry point asked for,
  *                                      "!name" for each call, "!green ..." for what becomes of green contexts
  */
@@ -74,10 +75,19 @@ static Result error_name(int code, const char** out) {
                {100, "CUDA_ERROR_NO_DEVICE"},
                {201, "CUDA_ERROR_INVALID_CONTEXT"},
                {400, "CUDA_ERROR_INVALID_HANDLE"},
+               {401, "CUDA_ERROR_ILLEGAL_STATE"},
                {600, "CUDA_ERROR_NOT_READY"},
                {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
                {801, "CUDA_ERROR_NOT_SUPPORTED"},
                {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED"},
+               {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+               {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+               {902, "CUDA_ERROR_STREAM_CAPTURE_MERGE"},
+               {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED"},
+               {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"},
+               {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"},
+               {907, "CUDA_ERROR_CAPTURED_EVENT"},
+               {910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE"},
                {914, "CUDA_ERROR_INVALID_RESOURCE_TYPE"},
                {915, "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"}};
   *out = NULL;
@@ -196,7 +206,7 @@ static Result ctx_device(int* out) {
 static Result ctx_synchronize(void) {
   ENTER("cuCtxSynchronize");
   NEEDS_CONTEXT;
-  return OK;
+  return no_stream_captured(current()->device);
 }
 static Result ctx_priorities(int* least, int* greatest) {
   ENTER("cuCtxGetStreamPriorityRange");
@@ -239,12 +249,14 @@ static Result stream_create(Stream** out, unsigned flags, int priority) {
 }
 static Result stream_destroy(Stream* stream) {
   ENTER("cuStreamDestroy");
+  NEEDS_NO_CAPTURE(stream);
   stream->alive = 0;
   return OK;
 }
 static Result stream_query(Stream* stream) {
   ENTER("cuStreamQuery");
   NEEDS_STREAM(stream);
+  NEEDS_NO_CAPTURE(stream);
   return OK;
 }
 static Result stream_context(Stream* stream, Context** out) {
@@ -256,21 +268,15 @@ static Result stream_context(Stream* stream, Context** out) {
 static Result stream_capturing(Stream* stream, int* out) {
   ENTER("cuStreamIsCapturing");
   NEEDS_STREAM(stream);
-  *out = 0;
+  *out = capture_state(stream);
   return OK;
 }
-static Result stream_wait(Stream* stream, void* event, unsigned flags) {
+static Result stream_wait(Stream* stream, Event* event, unsigned flags) {
   ENTER("cuStreamWaitEvent");
-  (void)event;
   (void)flags;
   NEEDS_STREAM(stream);
-  return OK;
+  return wait_captured(stream, event);
 }
-typedef struct Event {
-  Context* context;
-  unsigned flags;
-  int recorded;
-} Event;
 static Result event_create(Event** out, unsigned flags) {
   ENTER("cuEventCreate");
   NEEDS_CONTEXT;
@@ -281,6 +287,7 @@ static Result event_create(Event** out, unsigned flags) {
 }
 static Result event_destroy(Event* event) {
   ENTER("cuEventDestroy");
+  free(event->stands_for.nodes);
   free(event);
   return OK;
 }
@@ -288,11 +295,13 @@ static Result event_record(Event* event, Stream* stream) {
   ENTER("cuEventRecord");
   NEEDS_STREAM(stream);
   if (is_destroyed(event->context)) return CONTEXT_IS_DESTROYED;
+  if (event->context->device != device_of(stream)) return INVALID_HANDLE;
   event->recorded = 1;
-  return OK;
+  return record_captured(event, stream);
 }
 static Result event_query(Event* event) {
   ENTER("cuEventQuery");
+  if (is_captured(event)) return 907;
   return is_destroyed(event->context) ? CONTEXT_IS_DESTROYED : OK;
 }
 static Result event_elapsed(float* out, Event* from, Event* to) {
@@ -353,6 +362,8 @@ Result cuGetProcAddress_v2(const char* name, void** out, int version, uint64_t f
   if (entry == NULL) entry = find(memory_entries, name);
   if (entry == NULL) entry = find(green_entries, name);
   if (entry == NULL) entry = find(page_entries, name);
+  if (entry == NULL) entry = find(graph_entries, name);
+  if (entry == NULL) entry = find(kernel_entries, name);
   if (entry == NULL || listed("FAKE_WITHOUT", name, NULL)) return OK;
   *found = version == entry->since && version <= number("FAKE_VERSION", 13000) ? 0 : 2;
   if (*found == 0) *out = entry->function;

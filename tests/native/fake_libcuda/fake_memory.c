@@ -89,11 +89,13 @@ static Result pool_trim(Pool* pool, size_t keep) {
 static Result alloc_from_pool(void** out, size_t nbytes, Pool* pool, Stream* stream) {
   ENTER("cuMemAllocFromPoolAsync");
   NEEDS_STREAM(stream);
+  NEEDS_NO_CAPTURE(stream);
   return take(out, nbytes, pool->device);
 }
 static Result free_async(void* address, Stream* stream) {
   ENTER("cuMemFreeAsync");
   NEEDS_STREAM(stream);
+  NEEDS_NO_CAPTURE(stream);
   return give(address);
 }
 static Result host_alloc(void** out, size_t nbytes, unsigned flags) {
@@ -126,13 +128,42 @@ static Result mem_free(void* address) {
 }
 
 /* Transfers and work. */
+void perform(const Operation* operation) {
+  if (operation->kind == COPY) memmove(operation->to, operation->from, operation->nbytes);
+  if (operation->kind == CALL) operation->function(operation->argument);
+  if (operation->kind != FILL) return;
+  if (operation->size == 1) {
+    memset(operation->to, (int)operation->value, operation->width);
+    return;
+  }
+  for (size_t row = 0; row < operation->height; ++row)
+    for (size_t i = 0; i < operation->width; ++i)
+      memcpy(operation->to + row * operation->pitch + i * operation->size, &operation->value,
+             operation->size); /* the lowest bytes: little endian */
+}
+/* Whether the driver knows the memory: what it does not is pageable. */
+static int is_known(const char* address) {
+  int found = 0;
+  enter();
+  for (int i = 0; i < MAX_BLOCKS && !found; ++i) {
+    const char* start = blocks[i].address;
+    found = start != NULL && address >= start && address < start + blocks[i].nbytes;
+  }
+  leave();
+  return found || in_pages(address);
+}
+/* Pageable memory is read when a copy is recorded, as seen on an H200. What is read is never given back. */
+static Result submit_copy(void* to, const void* from, size_t nbytes, Stream* stream) {
+  if (captured(stream) && !is_known(from)) from = memcpy(malloc(nbytes), from, nbytes);
+  Operation made = {.kind = COPY, .to = (char*)to, .from = (const char*)from, .nbytes = nbytes};
+  return submit(stream, &made);
+}
 static Result copy(void* to, const void* from, size_t nbytes, Stream* stream) {
   ENTER("cuMemcpyAsync");
   NEEDS_STREAM(stream);
   NEEDS_PAGES(to, nbytes, device_of(stream));
   NEEDS_PAGES(from, nbytes, device_of(stream));
-  memmove(to, from, nbytes);
-  return OK;
+  return submit_copy(to, from, nbytes, stream);
 }
 static Result copy_peer(void* to, Context* target, const void* from, Context* source, size_t nbytes,
                         Stream* stream) {
@@ -141,44 +172,40 @@ static Result copy_peer(void* to, Context* target, const void* from, Context* so
   if (target == source) return INVALID_VALUE;
   NEEDS_PAGES(to, nbytes, target->device);
   NEEDS_PAGES(from, nbytes, source->device);
-  memmove(to, from, nbytes);
-  return OK;
+  return submit_copy(to, from, nbytes, stream);
 }
-static Result fill8(unsigned char* to, unsigned char value, size_t count, Stream* stream) {
+static Result fill(void* to, uint32_t value, size_t size, size_t count, Stream* stream) {
+  NEEDS_STREAM(stream);
+  NEEDS_PAGES(to, size * count, device_of(stream));
+  Operation made = {.kind = FILL, .to = (char*)to, .size = size, .width = count, .height = 1, .value = value};
+  return submit(stream, &made);
+}
+static Result fill8(void* to, unsigned char value, size_t count, Stream* stream) {
   ENTER("cuMemsetD8Async");
-  NEEDS_STREAM(stream);
-  NEEDS_PAGES(to, count, device_of(stream));
-  memset(to, value, count);
-  return OK;
+  return fill(to, value, 1, count, stream);
 }
-static Result fill16(uint16_t* to, uint16_t value, size_t count, Stream* stream) {
+static Result fill16(void* to, uint16_t value, size_t count, Stream* stream) {
   ENTER("cuMemsetD16Async");
-  NEEDS_STREAM(stream);
-  NEEDS_PAGES(to, 2 * count, device_of(stream));
-  for (size_t i = 0; i < count; ++i) to[i] = value;
-  return OK;
+  return fill(to, value, 2, count, stream);
 }
-static Result fill32(uint32_t* to, uint32_t value, size_t count, Stream* stream) {
+static Result fill32(void* to, uint32_t value, size_t count, Stream* stream) {
   ENTER("cuMemsetD32Async");
-  NEEDS_STREAM(stream);
-  NEEDS_PAGES(to, 4 * count, device_of(stream));
-  for (size_t i = 0; i < count; ++i) to[i] = value;
-  return OK;
+  return fill(to, value, 4, count, stream);
 }
 static Result fill2d32(char* to, size_t pitch, uint32_t value, size_t width, size_t height, Stream* stream) {
   ENTER("cuMemsetD2D32Async");
   NEEDS_STREAM(stream);
   if (height > 65535) return INVALID_VALUE; /* stricter than any driver is known to be */
   NEEDS_PAGES(to, (height - 1) * pitch + 4 * width, device_of(stream));
-  for (size_t row = 0; row < height; ++row)
-    for (size_t i = 0; i < width; ++i) ((uint32_t*)(to + row * pitch))[i] = value;
-  return OK;
+  Operation made = {.kind = FILL, .to = to, .size = 4, .width = width, .height = height, .pitch = pitch};
+  made.value = value;
+  return submit(stream, &made);
 }
 static Result host_function(Stream* stream, void (*function)(void*), void* argument) {
   ENTER("cuLaunchHostFunc");
   NEEDS_STREAM(stream);
-  function(argument);
-  return OK;
+  Operation made = {.kind = CALL, .function = function, .argument = argument};
+  return submit(stream, &made);
 }
 
 const Entry memory_entries[] = {

@@ -101,6 +101,13 @@ Result check_pages(const void* address, size_t nbytes, int device) {
   return leave(result);
 }
 
+int in_pages(const char* address) {
+  enter();
+  const int found = range_of(address) >= 0;
+  leave(OK);
+  return found;
+}
+
 static Result granularity(size_t* out, const Properties* wanted, int option) {
   ENTER("cuMemGetAllocationGranularity");
   Result checked = check_properties(wanted);
