@@ -16,7 +16,8 @@ void Context::require_no_open_task(const char* what) const {
 StreamHandle Context::fence() {
   Entry entry(*this);
   require_no_open_task("fence()");
-  Stream* stream = transfer_stream(0);
+  if (recording_) launch_recorded();
+  Stream* stream = ordering_stream(0);
   stream->before_operation();
   for (const auto& other : streams_) {
     if (other->tail()) stream->wait(other->tail());
@@ -45,7 +46,8 @@ void Context::drain(const Interrupt& interrupt) {
 
 void Context::release_unordered() {
   Runtime::Retired memory = memory_.take_unordered();
-  if (memory.host_blocks.empty() && memory.ranges.empty()) return;
+  if (options_.has_stream && exec_ != 0) memory.execs.push_back(std::exchange(exec_, 0));
+  if (memory.host_blocks.empty() && memory.ranges.empty() && memory.execs.empty()) return;
   Driver& driver = runtime_->driver();
   if (!options_.has_stream) {
     runtime_->give_back(memory).check();
@@ -74,7 +76,19 @@ void Context::release_everything() {
   if (options_.has_stream) join_caller();
   release_unordered();
   if (trace_ && !options_.has_stream) trace_->resolve();
+  release_recording();
   forget_everything();
+}
+
+// A call that fails on the way is tried again once, so that nothing stays behind.
+void Context::release_at_last() {
+  try {
+    drain({});
+    release_everything();
+  } catch (const Error&) {
+    drain({});
+    release_everything();
+  }
 }
 
 void Context::forget_everything() noexcept {
@@ -85,6 +99,9 @@ void Context::forget_everything() noexcept {
   data_.clear();
   memory_.forget_all();
   for (auto& stream : streams_) stream->forget();
+  launched_.reset();
+  if (recording_) recording_->discard();
+  if (unlaunched_ != 0) runtime_->driver().destroy_graph(std::exchange(unlaunched_, 0)).ignore();
   last_place_ = nullptr;
   closed_ = true;
 }
@@ -96,6 +113,7 @@ void Context::finalize(const Interrupt& interrupt) {
   interrupt_ = interrupt;
   try {
     for (Data* data : data_) write_back(*data);
+    if (recording_) launch_recorded();
     if (!options_.has_stream) drain(interrupt);
     release_everything();
   } catch (const Error& error) {
@@ -115,7 +133,8 @@ void Context::lose(const Error& error) {
     if (!data->has_source() || data->options_.read_only) continue;
     const Instance* source = data->find(data->options_.source_place);
     // With a write on its way nobody can tell any more whether it arrived.
-    if (source == nullptr || !source->valid() || source->writer) skipped.push_back(data->label());
+    if (source == nullptr || !source->valid() || source->writer || data->writing_back_)
+      skipped.push_back(data->label());
   }
   forget_everything();
   std::string text = error.what();

@@ -16,14 +16,12 @@ void WaitList::before_write(Instance& instance) {
 
 void WaitList::before_read(Instance& instance) {
   hold(instance.writer);
-  // The operation's own point will stand for earlier reads on its stream.
+  // The operation's own point will stand for earlier reads on its stream; not in a graph.
+  if (stream_.recording()) return;
   std::erase_if(instance.readers, [this](const PointRef& reader) { return reader->stream == &stream_; });
 }
 
-void WaitList::enqueue() {
-  stream_.before_operation();
-  for (const PointRef& point : points_) stream_.wait(point);
-}
+void WaitList::enqueue() { stream_.follow(points_); }
 
 void WaitList::settle() noexcept {
   stream_.settle();
@@ -163,6 +161,11 @@ Stream& Coherence::lane(const Instance& from, const Instance& to, Stream& stream
 void Coherence::settle_host_memory(Instance& from, Instance& to) {
   const bool within_host = !to.place.on_devices();
   if (from.place.kind != DataPlace::Kind::host || !(from.is_source || within_host)) return;
+  if (context_.recording()) {
+    // Pageable memory is read when the copy is recorded, not when the graph runs (two H200s, CUDA 13.0).
+    if (from.writer) context_.flush(context_.interrupt_);
+    return;
+  }
   Driver& driver = context_.runtime().driver();
   if (from.writer) Stream::synchronize(driver, from.writer, context_.interrupt_);
   from.writer.reset();

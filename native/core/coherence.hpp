@@ -16,7 +16,7 @@ class WaitList {
   // Something that stays a holder of the point.
   void hold(const PointRef& point) {
     if (!point) return;
-    if (point->stream == &stream_)
+    if (point->stream == &stream_ && !stream_.recording())
       own_ = true;
     else
       points_.push_back(point);

@@ -4,12 +4,20 @@
 
 #include "core/coherence.hpp"
 #include "core/entry.hpp"
-#include "core/page_maps.hpp"
 #include "core/partitions.hpp"
 #include "core/place_contexts.hpp"
 #include "core/tasks.hpp"
 
 namespace stf_places {
+
+namespace {
+ExecPlace device_place(int device) {
+  ExecPlace place;
+  place.kind = ExecPlace::Kind::device;
+  place.device = device;
+  return place;
+}
+}  // namespace
 
 std::size_t Context::PlaceHash::operator()(const PlaceKey& key) const noexcept {
   std::size_t hash = std::hash<ContextHandle>{}(key.context);
@@ -23,6 +31,15 @@ Context::Context(std::shared_ptr<Runtime> runtime, std::shared_ptr<StreamPool> p
     : runtime_(std::move(runtime)), pool_(std::move(pool)), options_(options), memory_(*this) {
   runtime_->collect_retired();  // a moment to collect what earlier contexts left
   runtime_->partitions().sweep();
+  if (options_.graph) {
+    if (options_.trace) {
+      throw Error(ErrorKind::not_supported,
+                  "a context with graphs has no trace: operations run when the graph is launched; trace a "
+                  "context on streams");
+    }
+    recording_ = std::make_unique<Recording>(runtime_->driver());
+    recorded_pool_ = pool_->borrow();
+  }
   if (options_.trace) trace_ = std::make_unique<Trace>(runtime_->driver());
   if (options_.has_stream) open_entry_event();
 }
@@ -33,8 +50,11 @@ Context::~Context() {
       for (Data* data : data_) {
         for (auto& instance : data->instances_) instance->open_writer = false;
       }
-      drain({});
-      release_everything();
+      if (recording_) {
+        recording_->discard();
+        forget_points();
+      }
+      release_at_last();
     } catch (const Error&) {
       forget_everything();
     }
@@ -97,16 +117,19 @@ Context::PlaceStreams& Context::streams_of(const ExecPlace& place, int priority,
 Stream* Context::open_stream(PlaceStreams& group, int index) {
   Stream*& slot = group.streams[static_cast<std::size_t>(index)];
   if (slot != nullptr) return slot;
-  const StreamHandle handle = pool_->get(group.place, !group.transfer, group.priority, index);
+  StreamPool& pool = recording_ ? *recorded_pool_ : *pool_;
+  const StreamHandle handle = pool.get(group.place, !group.transfer, group.priority, index);
   const int device = std::max(group.place.device, 0);
   // Events on a green context's streams are its device's; those of other owners' contexts are their own.
   const bool foreign = group.place.owner && !group.place.owner->ours();
   const ContextHandle context = foreign ? group.place.context : runtime_->primary(device);
-  auto stream = std::make_unique<Stream>(runtime_->driver(), events_of(context), points_, statistics_, handle,
-                                         static_cast<int>(streams_.size()), device, context);
+  auto stream =
+      std::make_unique<Stream>(runtime_->driver(), events_of(context), points_, statistics_, handle,
+                               static_cast<int>(streams_.size()), device, context, recording_.get());
   stream->group = &group;
-  if (entry_event_ != 0) stream->wait_foreign(entry_event_);
+  if (entry_event_ != 0 && !recording_) stream->wait_foreign(entry_event_);
   slot = stream.get();
+  if (recording_ && streams_.empty()) launch_device_ = device;
   streams_.push_back(std::move(stream));
   return slot;
 }
@@ -129,10 +152,24 @@ Stream* Context::next_stream(PlaceStreams& group) {
 }
 
 Stream* Context::transfer_stream(int device) {
-  ExecPlace place;
-  place.kind = ExecPlace::Kind::device;
-  place.device = device;
-  return next_stream(streams_of(place, 0, true));
+  return next_stream(streams_of(device_place(device), 0, true));
+}
+
+Stream* Context::ordering_stream(int device) {
+  if (!recording_) return transfer_stream(device);
+  ordering_streams_.resize(std::max(ordering_streams_.size(), static_cast<std::size_t>(device) + 1), nullptr);
+  Stream*& slot = ordering_streams_[static_cast<std::size_t>(device)];
+  if (slot != nullptr) return slot;
+  const ExecPlace place = device_place(device);
+  const ContextHandle context = runtime_->primary(device);
+  auto stream = std::make_unique<Stream>(runtime_->driver(), events_of(context), points_, statistics_,
+                                         pool_->get(place, false, 0, 0), static_cast<int>(streams_.size()),
+                                         device, context);
+  if (entry_event_ != 0) stream->wait_foreign(entry_event_);
+  if (launched_) stream->wait(launched_);
+  slot = stream.get();
+  streams_.push_back(std::move(stream));
+  return slot;
 }
 
 void Context::count_copy(const DataPlace& from, const DataPlace& to, std::size_t nbytes) {
@@ -211,9 +248,20 @@ bool Context::destroy(const Dropped& dropped) {
 
 bool Context::release_source(const Data& data, const Dropped& dropped) {
   Instance* source = data.has_source() ? data.find(data.options_.source_place) : nullptr;
-  if (source == nullptr || (!source->writer && source->readers.empty())) return false;
+  if (source == nullptr) return false;
+  if (!source->writer && source->readers.empty()) {
+    if (!launch_pending_) return false;
+    // A graph that was launched may use it.
+    if (dropped.release == nullptr) return true;
+    runtime_->driver().host_function(launched_->stream->handle(), dropped.release, dropped.argument).check();
+    launched_ = launched_->stream->advance();
+    return true;
+  }
   if (dropped.release == nullptr) return true;
-  Stream& stream = *(source->writer ? source->writer->stream : source->readers.back()->stream);
+  // In a graph the streams of tasks hold what these depend on.
+  Stream& stream = recording_       ? *transfer_stream(launch_device_)
+                   : source->writer ? *source->writer->stream
+                                    : *source->readers.back()->stream;
   WaitList waits(stream);
   waits.before_write(*source);
   waits.enqueue();
@@ -303,7 +351,9 @@ void Context::read_back(Data& data, void* out, const Interrupt& interrupt) {
   require_value(data);
   Coherence coherence(*this);
   Instance* best = coherence.best_source(data, DataPlace::host());
-  Stream& stream = *transfer_stream(best->place.home());
+  flush(interrupt);
+  // Not recorded: should a launch fail, a later one must not write to `out`.
+  Stream& stream = *ordering_stream(best->place.home());
   Driver& driver = runtime_->driver();
   // Signals can end this part of the wait. Not the copy itself: the caller takes `out` back when this
   // returns.
@@ -321,6 +371,7 @@ void Context::read_back(Data& data, void* out, const Interrupt& interrupt) {
 void Context::synchronize(Data& data, const Interrupt& interrupt) {
   Entry entry(*this);
   require_value(data);
+  flush(interrupt);
   for (const auto& instance : data.instances_) {
     if (instance->writer) Stream::synchronize(runtime_->driver(), instance->writer, interrupt);
   }
@@ -360,7 +411,8 @@ void Context::enqueue_callback(Task& task, HostFunction function, HostFunction r
   }
   Tasks tasks(*this);
   try {
-    task.streams_.front()->before_operation();  // copies of others may have come in between
+    // Copies of others may have come in between; in a graph the stream is this task's alone.
+    if (!recording_) task.streams_.front()->before_operation();
     runtime_->driver().host_function(task.stream(0), function, argument).check();
   } catch (...) {
     tasks.close(task, Body::callback, true, interrupt);
@@ -370,51 +422,13 @@ void Context::enqueue_callback(Task& task, HostFunction function, HostFunction r
   tasks.close(task, Body::callback, false, interrupt);
 }
 
-namespace {
-// The stream of a place that has the memory, or the first.
-StreamHandle stream_on(const Task& task, int device) {
-  for (std::size_t i = 1; i < task.stream_count(); ++i) {
-    if (task.place_at(i).device == device) return task.stream(i);
-  }
-  return task.stream(0);
-}
-
-Status fill_all(Driver& driver, const Task& task, const void* value, std::size_t width) {
-  const Dependency& filled = task.dependencies[0];
-  const std::size_t nbytes = filled.data->nbytes();
-  if (filled.place.pages == nullptr) {
-    return driver.fill(task.address(0), filled.place.location(), value, width, nbytes / width,
-                       task.stream(0));
-  }
-  // Pages hold whole elements, whose widths are powers of two.
-  for (const PagePiece& piece : filled.place.pages->pieces()) {
-    const std::size_t count = (std::min(piece.offset + piece.nbytes, nbytes) - piece.offset) / width;
-    Status status = driver.fill(task.address(0) + piece.offset, DataPlace::on(piece.device).location(), value,
-                                width, count, stream_on(task, piece.device));
-    if (!status) return status;
-  }
-  return {};
-}
-}  // namespace
-
-void Context::fill(Data& data, const ExecPlace& exec, const DataPlace& where, const void* value,
-                   std::size_t width) {
-  Entry entry(*this);
-  Task task;
-  task.symbol = "fill " + data.label();
-  task.place = exec;
-  task.dependencies.push_back({&data, AccessMode::write, where});
-  Tasks tasks(*this);
-  tasks.open(task, Body::operation, {});
-  Status status;
-  if (data.nbytes() != 0) status = fill_all(runtime_->driver(), task, value, width);
-  tasks.close(task, Body::operation, !status.ok(), {});
-  status.check();
-}
-
 void Context::run_in(Task& task, std::size_t place, HostFunction function, HostFunction release,
                      void* argument) {
   Tasks(*this).run(task, place, function, release, argument);
+}
+
+void Context::launch_in(Task& task, std::size_t place, const KernelLaunch& kernel) {
+  Tasks(*this).launch(task, place, kernel);
 }
 
 }  // namespace stf_places

@@ -21,6 +21,7 @@
 #include "core/memory.hpp"
 #include "core/places.hpp"
 #include "core/points.hpp"
+#include "core/recording.hpp"
 #include "core/runtime.hpp"
 #include "core/streams.hpp"
 #include "core/task.hpp"
@@ -32,6 +33,7 @@ struct ContextOptions {
   bool has_stream = false;  // work is ordered after, and finally before, a stream of the caller's
   StreamHandle stream = 0;
   bool trace = false;
+  bool graph = false;  // operations become nodes of a graph, launched when somebody waits, and at the end
 };
 
 // Work and traffic by place, for reports.
@@ -50,6 +52,8 @@ class Context {
 
   Runtime& runtime() const { return *runtime_; }
   bool closed() const { return closed_; }
+  // Whether operations become nodes of a graph.
+  bool recording() const { return recording_ != nullptr; }
 
   // ---- Data --------------------------------------------------------------------------------------------
   // The caller owns the result and gives it back with `drop` (never deletes it).
@@ -81,6 +85,8 @@ class Context {
   // Host code that stands for device work in an open task (simulated machine), on the place of that number of
   // its grid. Takes `argument` in any case.
   void run_in(Task& task, std::size_t place, HostFunction function, HostFunction release, void* argument);
+  // A kernel of the machine's own kind in an open task, likewise: not_supported on a simulated machine.
+  void launch_in(Task& task, std::size_t place, const KernelLaunch& kernel);
 
   // ---- The whole ---------------------------------------------------------------------------------------
   StreamHandle fence();
@@ -125,10 +131,23 @@ class Context {
   };
 
   void open_entry_event();
+  void fill_on_host(Task& task, const void* value, std::size_t width);
   PlaceStreams& streams_of(const ExecPlace& place, int priority, bool transfer);
   Stream* free_stream(PlaceStreams& group);  // null: tasks whose body is open have all
   Stream* next_stream(PlaceStreams& group);
   Stream* transfer_stream(int device);
+  // A stream whose operations are not recorded: for memory that is allocated and freed in stream order, and
+  // for launches of what was recorded. Of a context without graphs: a transfer stream.
+  Stream* ordering_stream(int device);
+  // Launches what was recorded and waits for it, in a context with graphs; throws while a task is open.
+  void flush(const Interrupt& interrupt);
+  // The same without the wait. Nothing has points of the graph then.
+  void launch_recorded();
+  void launch(GraphHandle graph);
+  void wait_for_launch(const Interrupt& interrupt);
+  GraphExecHandle executable(GraphHandle graph);
+  void forget_points();
+  void release_recording();
   void count_copy(const DataPlace& from, const DataPlace& to, std::size_t nbytes);
   Stream* open_stream(PlaceStreams& group, int index);
   EventPool& events_of(ContextHandle context);
@@ -149,6 +168,7 @@ class Context {
   void write_back(Data& data);
   void drain(const Interrupt& interrupt);
   void release_everything();
+  void release_at_last();
   void release_unordered();
   void join_caller();
   void forget_everything() noexcept;
@@ -173,6 +193,17 @@ class Context {
   std::vector<Data*> data_;
   std::vector<Dropped> orphans_;  // their write-back failed: still in data_, owned here
   std::unique_ptr<Trace> trace_;
+  std::unique_ptr<Recording> recording_;
+  std::shared_ptr<StreamPool>
+      recorded_pool_;                      // streams of the recording, which nobody else may use meanwhile
+  std::vector<Stream*> ordering_streams_;  // by device
+  PointRef launched_;                      // the last launch
+  bool launch_pending_ = false;            // nobody has waited for it
+  int launch_device_ = 0;
+  GraphHandle unlaunched_ = 0;  // recorded, and its launch failed
+  GraphExecHandle exec_ = 0;
+  GraphExecs::Size exec_size_{};
+  GraphExecs::Size recorded_before_{};  // by earlier graphs
   EventHandle entry_event_ = 0;
   std::uint64_t data_number_ = 0;
   std::uint64_t task_number_ = 0;

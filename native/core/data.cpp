@@ -4,7 +4,7 @@ namespace stf_places {
 
 void Instance::add_reader(const PointRef& point) {
   for (PointRef& reader : readers) {
-    if (reader->stream == point->stream) {
+    if (reader->stream == point->stream && !point->stream->recording()) {
       reader = point;
       return;
     }

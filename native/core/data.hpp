@@ -83,6 +83,7 @@ class Data {
   std::size_t slot_ = 0;  // position in the context's list
   std::vector<std::unique_ptr<Instance>> instances_;
   std::string poisoned_by_;
+  bool writing_back_ = false;  // in a graph that was launched
 };
 
 }  // namespace stf_places

@@ -81,8 +81,8 @@ void Memory::allocate(Data& data, Instance& instance, Stream& task_stream) {
   // Stream-ordered memory of a device is asked for on one of its own streams.
   const DataPlace& place = instance.place;
   const bool on_device = place.kind == DataPlace::Kind::device;
-  Stream& stream = on_device && task_stream.device() != place.device ? *context_.transfer_stream(place.device)
-                                                                     : task_stream;
+  const bool elsewhere = on_device && (task_stream.recording() || task_stream.device() != place.device);
+  Stream& stream = elsewhere ? *context_.ordering_stream(place.device) : task_stream;
   if (place.pages != nullptr ? take_range(*place.pages, instance)
                              : take_cached(place, nbytes, stream, instance)) {
     return;
@@ -160,6 +160,7 @@ std::size_t Memory::free_cached(const DataPlace& place, Stream& stream) {
 }
 
 void Memory::wait_for_users(const Block& block) {
+  context_.wait_for_launch({});  // points of a graph are gone once it is launched
   for (const PointRef& point : block.points) {
     try {
       Stream::synchronize(context_.runtime().driver(), point, {});
@@ -221,6 +222,7 @@ Memory::Outcome Memory::make_room_on(const DataPlace& tight, const Data& wanted,
   const bool on_device = tight.kind == DataPlace::Kind::device;
   Driver& driver = context_.runtime().driver();
   const std::size_t need = needed(wanted, place, tight);
+  context_.flush(context_.interrupt_);
   std::size_t freed = free_cached(tight, stream);
   // What others left free counts as well; what was freed just now may be counted twice.
   std::size_t left = need;
@@ -242,6 +244,7 @@ Memory::Outcome Memory::make_room_on(const DataPlace& tight, const Data& wanted,
   if (Outcome outcome = attempt(true); outcome != Outcome::short_here) return outcome;
   for (InstanceState state : {InstanceState::shared, InstanceState::modified}) {
     while (evict_one(tight, stream, state)) {
+      context_.flush(context_.interrupt_);
       freed += free_cached(tight, stream);
       if (Outcome outcome = attempt(false); outcome != Outcome::short_here) return outcome;
     }
@@ -266,8 +269,13 @@ Address Memory::make_room(const Data& wanted, const DataPlace& place, Stream& st
     // The driver itself is short, of no device's memory in particular.
     if (place.pages != nullptr && failure.device < 0) refuse(wanted, place, place, std::move(failure));
     const bool spread = place.pages != nullptr;
+    if (context_.recording() && context_.open_tasks_ != 0) {
+      failure.detail += failure.detail.empty() ? "" : "; ";
+      failure.detail += "a graph context can give nothing up while a task is open, so end that first";
+      refuse(wanted, place, spread ? DataPlace::on(failure.device) : place, std::move(failure));
+    }
     const DataPlace tight = spread ? DataPlace::on(failure.device) : place;
-    Stream& own = spread ? *context_.transfer_stream(failure.device) : stream;
+    Stream& own = spread ? *context_.ordering_stream(failure.device) : stream;
     switch (make_room_on(tight, wanted, place, own, &address, &failure)) {
       case Outcome::fits:
         return address;
@@ -313,7 +321,7 @@ void Memory::release_all() {
     if (place.kind == DataPlace::Kind::host) continue;
     while (!blocks.empty()) {
       const bool in_order = place.kind == DataPlace::Kind::device;
-      Stream* stream = in_order ? context_.transfer_stream(place.device) : nullptr;
+      Stream* stream = in_order ? context_.ordering_stream(place.device) : nullptr;
       Block block = std::move(blocks.back());
       blocks.pop_back();
       if (in_order)
@@ -334,6 +342,13 @@ Runtime::Retired Memory::take_unordered() {
   for (const Range& range : ranges_) taken.ranges.emplace_back(range.map, range.block.address);
   ranges_.clear();
   return taken;
+}
+
+void Memory::forget_points() {
+  for (auto& [key, blocks] : cached_) {
+    for (Block& block : blocks) block.points.clear();
+  }
+  for (Range& range : ranges_) range.block.points.clear();
 }
 
 void Memory::forget_all() {

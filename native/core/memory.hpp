@@ -24,6 +24,8 @@ class Memory {
   // of the host, page-mapped ranges) is taken by the caller.
   void release_all();
   Runtime::Retired take_unordered();
+  // The users of all cached blocks are done, or ordered before whatever comes.
+  void forget_points();
   // Gives nothing back in order: the device is lost.
   void forget_all();
 

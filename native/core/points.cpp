@@ -1,8 +1,10 @@
 #include "core/points.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "core/planted.hpp"
+#include "core/recording.hpp"
 
 namespace stf_places {
 
@@ -42,6 +44,7 @@ Point* PointPool::take(Stream* stream, std::uint64_t sequence) {
 void PointPool::give(Point* point) noexcept {
   point->event = 0;
   point->clock.clear();
+  point->nodes.clear();
   free_.push_back(point);
 }
 
@@ -52,7 +55,7 @@ void PointRef::recycle(Point* point) noexcept {
 }
 
 Stream::Stream(Driver& driver, EventPool& events, PointPool& points, Statistics& statistics,
-               StreamHandle handle, int index, int device, ContextHandle context)
+               StreamHandle handle, int index, int device, ContextHandle context, Recording* recording)
     : driver_(driver),
       events_(events),
       points_(points),
@@ -60,7 +63,8 @@ Stream::Stream(Driver& driver, EventPool& events, PointPool& points, Statistics&
       handle_(handle),
       index_(index),
       device_(device),
-      context_(context) {}
+      context_(context),
+      recording_(recording) {}
 
 Stream::~Stream() = default;
 
@@ -90,9 +94,54 @@ void Stream::learn(const Point& point) {
   for (std::size_t i = 0; i < point.clock.size(); ++i) known_[i] = std::max(known_[i], point.clock[i]);
 }
 
+namespace {
+// Each once, in the order in which they came: an executable is only made to fit a graph with the same order.
+void keep_first(std::vector<NodeHandle>& nodes) {
+  constexpr std::size_t few = 16;
+  std::unordered_set<NodeHandle> seen;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const auto known = nodes.begin() + static_cast<std::ptrdiff_t>(kept);
+    const bool first = nodes.size() <= few ? std::find(nodes.begin(), known, nodes[i]) == known
+                                           : seen.insert(nodes[i]).second;
+    if (first) nodes[kept++] = nodes[i];
+  }
+  nodes.resize(kept);
+}
+}  // namespace
+
+void Stream::take_part() {
+  if (epoch_ == recording_->epoch()) return;
+  recording_->join(handle_);
+  epoch_ = recording_->epoch();
+}
+
+void Stream::follow(std::span<const PointRef> points) {
+  before_operation();
+  if (recording_ == nullptr) {
+    for (const PointRef& point : points) wait(point);
+    return;
+  }
+  std::vector<NodeHandle> nodes;
+  for (const PointRef& point : points) {
+    if (planted(Mistake::missed_wait) && point->sequence % 5 == 2) continue;
+    nodes.insert(nodes.end(), point->nodes.begin(), point->nodes.end());
+  }
+  keep_first(nodes);
+  recording_->set(handle_, nodes);
+  statistics_.waits += nodes.size();
+}
+
 void Stream::wait(const PointRef& point) {
   Stream* other = point->stream;
   if (other == this) return;
+  if (recording_ != nullptr) {  // behind that as well
+    std::vector<NodeHandle> nodes = recording_->after(handle_);
+    nodes.insert(nodes.end(), point->nodes.begin(), point->nodes.end());
+    keep_first(nodes);
+    recording_->set(handle_, nodes);
+    return;
+  }
   if (planted(Mistake::missed_wait) && point->sequence % 5 == 2) return;
   if (known(other->index_) >= point->sequence) {
     ++statistics_.waits_skipped;
@@ -112,6 +161,10 @@ void Stream::wait_foreign(EventHandle event) {
 PointRef Stream::advance() {
   ++sequence_;
   tail_ = PointRef(points_.take(this, sequence_));
+  if (recording_ != nullptr && epoch_ == recording_->epoch()) {
+    tail_->nodes = recording_->after(handle_);
+    if (tail_->nodes.size() > 2) tail_->nodes = {recording_->one_for(tail_->nodes)};
+  }
   return tail_;
 }
 

@@ -8,11 +8,16 @@
 // Hence the invariant: a point that is held and is not its stream's tail has an event. A chain on one stream
 // records nothing.
 //
+// In a context with graphs a point is a set of nodes of the graph that is being recorded, instead of an
+// event: what an operation waits for becomes the dependencies of its node, and points on its own stream count
+// like all others.
+//
 // Everything here belongs to one Context and is used by one thread at a time; counts are plain integers.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -20,6 +25,7 @@
 
 namespace stf_places {
 
+class Recording;
 class Stream;
 
 struct Statistics {
@@ -32,6 +38,8 @@ struct Statistics {
   std::uint64_t allocations = 0;    // asked of the driver
   std::uint64_t reused_blocks = 0;  // served from the context's own freed blocks
   std::uint64_t evictions = 0;      // instances that gave way to others
+  std::uint64_t graphs_launched = 0;
+  std::uint64_t graphs_instantiated = 0;  // the others were made to fit
 };
 
 // The streams' progress that a point implies, by stream index; empty when too many streams make it costly.
@@ -42,7 +50,8 @@ struct Point {
   std::uint64_t sequence = 0;
   EventHandle event = 0;
   std::uint32_t references = 0;
-  Clock clock;  // of the stream at the moment of recording
+  Clock clock;                    // of the stream at the moment of recording
+  std::vector<NodeHandle> nodes;  // in a context with graphs
 };
 
 // Owning handle of a point; a point without holders goes back to the pool, its event too.
@@ -102,8 +111,9 @@ class PointPool {
 // One driver stream as a Context sees it.
 class Stream {
  public:
+  // `recording`: of a context with graphs, which the stream takes part in; else null.
   Stream(Driver& driver, EventPool& events, PointPool& points, Statistics& statistics, StreamHandle handle,
-         int index, int device, ContextHandle context);
+         int index, int device, ContextHandle context, Recording* recording = nullptr);
   ~Stream();
   Stream(const Stream&) = delete;
 
@@ -117,8 +127,14 @@ class Stream {
   // To be called before the waits of a new operation are put on the stream, and after the holders that the
   // operation replaces have let go: records the tail's event if somebody else still holds it.
   void before_operation() {
+    if (recording_ != nullptr) return take_part();
     if (tail_ && tail_->references > 1 && tail_->event == 0) record_tail();
   }
+  // The same and the waits: what follows on this stream comes behind these points, and in a graph behind
+  // nothing else.
+  void follow(std::span<const PointRef> points);
+  // Whether operations become nodes of a graph.
+  bool recording() const { return recording_ != nullptr; }
   // Makes what follows on this stream wait for `point`; nothing is enqueued when that is known already.
   void wait(const PointRef& point);
   // Makes what follows wait for an event of somebody else's.
@@ -126,7 +142,10 @@ class Stream {
   // Names what has been put on the stream since: the new tail.
   PointRef advance();
   // The host waits for everything on the stream, after a failure: what cannot be waited for is lost.
-  void settle() noexcept { driver_.synchronize_stream(handle_, {}).ignore(); }
+  // Nothing of a graph has begun.
+  void settle() noexcept {
+    if (recording_ == nullptr) driver_.synchronize_stream(handle_, {}).ignore();
+  }
   // The host waits for a point.
   static void synchronize(Driver& driver, const PointRef& point, const Interrupt& interrupt);
 
@@ -139,6 +158,7 @@ class Stream {
 
  private:
   friend class PointRef;
+  void take_part();
   void record_tail();
   // The point with its event. Where recording it failed when it was time, the tail stands for it.
   static const Point& recorded_for(const PointRef& point);
@@ -155,6 +175,8 @@ class Stream {
   int index_;
   int device_;
   ContextHandle context_;
+  Recording* recording_;
+  std::uint64_t epoch_ = 0;  // the graph that it takes part in
   std::uint64_t sequence_ = 0;
   PointRef tail_;
   Clock known_;

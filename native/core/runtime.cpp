@@ -99,6 +99,7 @@ Status Runtime::give_back(const Retired& memory) {
     if (!status) failure = std::move(status);
   }
   for (const auto& [map, address] : memory.ranges) page_ranges_->give(*map, address);
+  for (GraphExecHandle exec : memory.execs) driver_->destroy_graph_exec(exec).ignore();
   return failure;
 }
 

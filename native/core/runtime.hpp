@@ -55,6 +55,7 @@ class Runtime {
   struct Retired {
     std::vector<Address> host_blocks;  // pinned
     std::vector<std::pair<const PageMap*, Address>> ranges;
+    std::vector<GraphExecHandle> execs;
   };
   void retire(EventHandle event, Retired memory);
   // At once: nobody uses it. The status of the last block that could not be freed.

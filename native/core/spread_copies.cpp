@@ -71,7 +71,10 @@ PointRef Coherence::spread(Data& data, Instance& from, Instance* to, const End& 
       const DataPlace target_place = part_at(target.place, offset, &end);
       const int device = copying_device(from.place, source_place.device, target.place, target_place.device);
       Stream* lane = lanes.find(device);
-      if (lane == nullptr) lane = lanes.open(context_.transfer_stream(device));
+      if (lane == nullptr) {
+        lane =
+            lanes.open(to == nullptr ? context_.ordering_stream(device) : context_.transfer_stream(device));
+      }
       status = transfer(data, {source_place, from.address + offset}, {target_place, target.address + offset},
                         end - offset, *lane);
       offset = end;

@@ -18,6 +18,19 @@ StreamPool::~StreamPool() {
   }
 }
 
+std::shared_ptr<StreamPool> StreamPool::borrow() {
+  std::lock_guard lock(mutex_);
+  if (lent_.empty()) return std::make_shared<StreamPool>(runtime_);
+  std::shared_ptr<StreamPool> one = std::move(lent_.back());
+  lent_.pop_back();
+  return one;
+}
+
+void StreamPool::give_back(std::shared_ptr<StreamPool> borrowed) {
+  std::lock_guard lock(mutex_);
+  lent_.push_back(std::move(borrowed));
+}
+
 int StreamPool::size(const ExecPlace& place, bool for_computation) {
   if (!for_computation) return transfer_streams;
   return place.kind == ExecPlace::Kind::context ? context_streams : device_streams;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/places.hpp"
+#include "core/recording.hpp"
 #include "core/runtime.hpp"
 
 namespace stf_places {
@@ -20,7 +21,7 @@ class StreamPool {
   static constexpr int context_streams = 1;
   static constexpr int transfer_streams = 2;
 
-  explicit StreamPool(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
+  explicit StreamPool(std::shared_ptr<Runtime> runtime) : runtime_(runtime), execs_(std::move(runtime)) {}
   ~StreamPool();
   StreamPool(const StreamPool&) = delete;
 
@@ -31,6 +32,12 @@ class StreamPool {
   StreamHandle next(const ExecPlace& place, bool for_computation);
   static int size(const ExecPlace& place, bool for_computation);
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+
+  // Streams that nobody else uses, for a recording: another pool, to be given back when no stream of it
+  // records.
+  std::shared_ptr<StreamPool> borrow();
+  void give_back(std::shared_ptr<StreamPool> borrowed);
+  GraphExecs& execs() { return execs_; }
 
  private:
   using Key = std::tuple<int, int, ContextHandle, bool, int>;
@@ -43,6 +50,8 @@ class StreamPool {
   std::shared_ptr<Runtime> runtime_;
   std::mutex mutex_;
   std::map<Key, Entry> entries_;
+  std::vector<std::shared_ptr<StreamPool>> lent_;  // and given back
+  GraphExecs execs_;
 };
 
 }  // namespace stf_places

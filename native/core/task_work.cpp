@@ -1,4 +1,4 @@
-// What an open task says of the work in its body, for the simulated machine.
+// Work in the body of an open task, and what it says of it for the simulated machine.
 #include <algorithm>
 
 #include "core/tasks.hpp"
@@ -94,6 +94,29 @@ void Tasks::run(Task& task, std::size_t place, HostFunction function, HostFuncti
       .host_work(task.streams_[place]->handle(), function, release, argument,
                  work_of(task, label, cost_us, {touched.data(), touched.size()}, task.whole_))
       .check();
+}
+
+void Tasks::launch(Task& task, std::size_t place, const KernelLaunch& kernel) {
+  if (task.state_ != Task::State::open) {
+    throw Error(ErrorKind::task_state, task.label() + " is not open: launch() belongs inside its body");
+  }
+  if (task.resolved_.kind == ExecPlace::Kind::host) {
+    throw Error(ErrorKind::value, task.label() +
+                                      " is on the host: launch() needs a place with SMs, such as "
+                                      "exec_place.device(0)");
+  }
+  Driver& driver = context_.runtime().driver();
+  if (driver.simulated()) {
+    throw Error(ErrorKind::not_supported,
+                "a device kernel cannot run on simulated machine '" + std::string(driver.machine()) +
+                    "': " + task.label() +
+                    " can do its work with run(fn, ...) there, or with a launch that runs on both, such as "
+                    "stf_places.interop.warp.launch");
+  }
+  Work work;  // CUDA wants no accesses
+  const std::string label = task.symbol.empty() ? task.label() : std::string();
+  work.symbol = task.symbol.empty() ? label : task.symbol;
+  driver.launch(kernel, task.streams_[place]->handle(), work).check();
 }
 
 }  // namespace stf_places

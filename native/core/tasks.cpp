@@ -165,8 +165,7 @@ void Tasks::fork(Task& task) {
   if (task.streams_.size() == 1) return;
   PointRef start = task.streams_.front()->advance();
   for (std::size_t i = 1; i < task.streams_.size(); ++i) {
-    task.streams_[i]->before_operation();
-    task.streams_[i]->wait(start);
+    task.streams_[i]->follow({&start, 1});
   }
   task.streams_.front()->before_operation();
 }
@@ -202,12 +201,14 @@ void Tasks::enter_body(Task& task, Body body, bool pending, const Interrupt& int
   if (context_.trace_) trace_places(task);
   if (body != Body::work) return;
   if (task.resolved_.kind == ExecPlace::Kind::host) {
-    if (pending || context_.options_.has_stream) {
+    if (context_.recording()) {
+      context_.flush(interrupt);
+    } else if (pending || context_.options_.has_stream) {
       Stream::synchronize(runtime.driver(), stream.advance(), interrupt);
     }
     return;
   }
-  if (runtime.simulated()) {
+  if (runtime.simulated() && !context_.recording()) {
     for (Stream* each : task.streams_) runtime.driver().begin_body(each->handle(), interrupt).check();
   }
 }
@@ -254,8 +255,9 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
   for (const auto& replica : task.replicas_) find_instance(*replica.second);
   for (std::size_t i = 0; i < task.streams_.size(); ++i) task.runs_.push_back(0);
   if (task.streams_.size() > 1) task.whole_ = context_.runtime().next_whole();
-  // What a host task waits for is over, so others may go on using its stream for their copies.
-  if (task.resolved_.kind != ExecPlace::Kind::host) {
+  // What a host task waits for is over, so others may go on using its stream for their copies. In a graph a
+  // callback's stream holds its dependencies.
+  if (task.resolved_.kind != ExecPlace::Kind::host || context_.recording()) {
     for (Stream* stream : task.streams_) stream->busy = true;
   }
   ++context_.open_tasks_;
@@ -311,7 +313,8 @@ void Tasks::close(Task& task, Body body, bool failed, const Interrupt& interrupt
   }
   Status status;
   std::exception_ptr broken;
-  if (runtime.simulated() && body == Body::work && !on_host) status = describe_body(task);
+  if (runtime.simulated() && body == Body::work && !on_host && !context_.recording())
+    status = describe_body(task);
   try {
     for (std::size_t i = 0; i < task.traces_.size(); ++i) {
       context_.trace_->close(task.traces_[i], *task.streams_[i]);
@@ -336,7 +339,10 @@ void Tasks::close(Task& task, Body body, bool failed, const Interrupt& interrupt
   check_default_streams(task);
   if (runtime.settings().sync_each_task && point) {
     try {
-      Stream::synchronize(runtime.driver(), point, interrupt);
+      if (!context_.recording())
+        Stream::synchronize(runtime.driver(), point, interrupt);
+      else if (context_.open_tasks_ == 0)
+        context_.flush(interrupt);
     } catch (const Error& error) {
       if (error.kind == ErrorKind::interrupted) throw;
       throw Error(error.kind, task.label() + ": " + error.what(), error.failure);

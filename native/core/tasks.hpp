@@ -20,6 +20,8 @@ class Tasks {
   void close(Task& task, Body body, bool failed, const Interrupt& interrupt);
   // Host code that stands for work of an open task on one of its places; takes `argument` in any case.
   void run(Task& task, std::size_t place, HostFunction function, HostFunction release, void* argument);
+  // A kernel as work of an open task on one of its places.
+  void launch(Task& task, std::size_t place, const KernelLaunch& kernel);
 
  private:
   void resolve_place(Task& task, ContextHandle current);

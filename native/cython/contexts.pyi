@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, SupportsIndex, TypeVar
 from numpy.typing import DTypeLike, NDArray
 from typing_extensions import Buffer
 
+from stf_places._native.cuda_kernels import cuda_kernel as _cuda_kernel
 from stf_places._native.data import dep
 from stf_places._native.data import logical_data as _logical_data
 from stf_places._native.places import async_resources, data_place, exec_place_resources
@@ -30,7 +31,8 @@ class context:
     Parameters
     ----------
     use_graph : bool
-        False: tasks run on streams.
+        False: tasks run on streams. True: they are recorded as nodes of a CUDA graph, which is launched at the end, and
+        before whatever waits for values (`wait`, the body of a task on the host, `fence`).
     stream : int, CudaStream or object with ``__cuda_stream__``, optional
         A stream of the caller's: all work comes behind what is on it already, `finalize` does not wait, and what
         the caller puts on it afterwards comes behind all work.
@@ -42,7 +44,8 @@ class context:
     Raises
     ------
     NotSupported
-        If `use_graph` is True.
+        If `use_graph` is True and so is `trace`, or the driver cannot capture into a graph (before CUDA 12.3); the
+        latter is found when the first task starts.
     TypeError
         If `stream` or `handle` is something else.
     ValueError
@@ -52,6 +55,10 @@ class context:
 
     Notes
     -----
+    With graphs, memory of the caller's is read when the graph is launched, not when a task is submitted. Values, order
+    and errors are those of a context on streams; the body of a task on the host launches what was recorded so far, and
+    host functions (`host_launch`) are nodes.
+
     A context belongs to one thread at a time; contexts of different threads do not disturb each other. It stays
     with the machine in use when it was made. ``with`` finalizes at the end; a context that is dropped instead is
     finalized then, or at the interpreter's exit, with a `ResourceWarning`.
@@ -68,6 +75,16 @@ class context:
     ...             t.numpy(0)[:] += device + 1
     >>> x
     array([4., 4., 4.])
+
+    The same as a graph: on a simulated machine the work of a task is what `task.run` records.
+
+    >>> with stf.use_machine("sim:h200x2"), stf.context(use_graph=True) as ctx:
+    ...     data = ctx.logical_data(x, name="x")
+    ...     for device in (0, 1):
+    ...         with ctx.task(stf.exec_place.device(device), data.rw()) as t:
+    ...             t.run(lambda values: np.multiply(values, 2, out=values), t.get_arg_cai(0))
+    >>> x
+    array([16., 16., 16.])
     """
 
     def __init__(
@@ -240,6 +257,23 @@ class context:
             If an argument is neither, or there are two places.
         ValueError
             If `cost` or `sms` is negative, or `waves` below 1.
+        ContextClosed
+            If the context was finalized.
+        """
+    def cuda_kernel(self, *args: dep | _exec_place, symbol: str | None = None) -> _cuda_kernel:
+        """Make a task for CUDA kernels: `cuda_kernel.launch` puts them on its stream, or into the graph.
+
+        Parameters
+        ----------
+        *args : dep or exec_place
+            What the kernels read and write, and at most one place, as for `task`.
+        symbol : str, optional
+            Name for messages and reports.
+
+        Raises
+        ------
+        TypeError
+            If an argument is neither, or there are two places.
         ContextClosed
             If the context was finalized.
         """

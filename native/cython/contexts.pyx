@@ -6,6 +6,7 @@ from libcpp.memory cimport shared_ptr
 from stf_places._native.callbacks cimport HostCall, drain_released, hand_over, make_call, release_call, take_back
 from stf_places._native.composites cimport bound_to
 from stf_places._native.core cimport Context, ContextOptions, DataPlace, ExecPlace, StreamPool
+from stf_places._native.cuda_kernels cimport make_kernel_task
 from stf_places._native.data cimport (
     checked_dtype, checked_shape, make_empty, make_registered, make_token)
 from stf_places._native.host_calls cimport launch_on_host
@@ -34,9 +35,6 @@ cdef class context:
         cdef shared_ptr[Runtime] runtime
         cdef shared_ptr[StreamPool] pool
         cdef Context* made
-        if use_graph:
-            raise NotSupported("graph contexts are not part of this version: use context(use_graph=False), whose "
-                               "tasks run on streams")
         if handle is not None and not isinstance(handle, async_resources):
             raise TypeError(f"handle is an async_resources: got {type(handle).__name__}")
         drain_released()
@@ -45,6 +43,7 @@ cdef class context:
         self.state = ContextState.__new__(ContextState)
         self.state.runtime = self.resources.runtime
         options.trace = trace
+        options.graph = bool(use_graph)
         if stream is not None:
             options.has_stream = True
             options.stream = stream_handle_on(stream, self.state.runtime)
@@ -107,6 +106,10 @@ cdef class context:
     def task(self, *args, symbol=None, cost=None, int priority=0, int sms=0, int waves=1):
         self.require_usable()
         return make_task(self.state, args, symbol, cost, priority, sms, waves)
+
+    def cuda_kernel(self, *args, symbol=None):
+        self.require_usable()
+        return make_kernel_task(self.state, args, symbol)
 
     def host_launch(self, *deps, fn, args=None, symbol=None):
         self.require_usable()

@@ -5,6 +5,7 @@ from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from stf_places._native.drivers cimport KernelLaunch
 from stf_places._native.errors cimport raise_stf_error
 from stf_places._native.places cimport DataPlace, ExecPlace, StreamPool
 from stf_places._native.runtime cimport Runtime
@@ -89,12 +90,15 @@ cdef extern from "core/points.hpp" namespace "stf_places" nogil:
         uint64_t allocations
         uint64_t reused_blocks
         uint64_t evictions
+        uint64_t graphs_launched
+        uint64_t graphs_instantiated
 
 cdef extern from "core/context.hpp" namespace "stf_places" nogil:
     cdef cppclass ContextOptions:
         cbool has_stream
         uint64_t stream
         cbool trace
+        cbool graph
     cdef cppclass PlaceStatistics:
         string place
         uint64_t tasks
@@ -103,6 +107,7 @@ cdef extern from "core/context.hpp" namespace "stf_places" nogil:
     cdef cppclass Context:
         Context(shared_ptr[Runtime], shared_ptr[StreamPool], ContextOptions) except +raise_stf_error
         cbool closed() const
+        cbool recording() const
         Data* create(DataOptions) except +raise_stf_error
         @staticmethod
         cbool drop(const shared_ptr[Context]&, Data*, HostFunction, void*) noexcept
@@ -115,6 +120,7 @@ cdef extern from "core/context.hpp" namespace "stf_places" nogil:
         void open_callback(Task&, const Interrupt&) except +raise_stf_error
         void enqueue_callback(Task&, HostFunction, HostFunction, void*, const Interrupt&) except +raise_stf_error
         void run_in(Task&, size_t, HostFunction, HostFunction, void*) except +raise_stf_error
+        void launch_in(Task&, size_t, const KernelLaunch&) except +raise_stf_error
         uint64_t fence() except +raise_stf_error
         void finalize(const Interrupt&) except +raise_stf_error
         void after_all(HostFunction, void*) except +raise_stf_error

@@ -30,6 +30,10 @@ class ContextStatistics(NamedTuple):
     """Blocks that the context had freed before and used again."""
     evictions: int
     """Instances that gave way to others because a place was full."""
+    graphs_launched: int
+    """Graphs that a graph context launched."""
+    graphs_instantiated: int
+    """Of these, those that no executable of an earlier one could be made to fit."""
     places: tuple[PlaceStatistics, ...]
     """By place, sorted by name."""
 

@@ -8,7 +8,8 @@ from collections import namedtuple
 PlaceStatistics = namedtuple("PlaceStatistics", "place tasks bytes_in bytes_out", module="stf_places.flow")
 ContextStatistics = namedtuple(
     "ContextStatistics",
-    "tasks events_recorded waits waits_skipped copies bytes_copied allocations reused_blocks evictions places",
+    "tasks events_recorded waits waits_skipped copies bytes_copied allocations reused_blocks evictions "
+    "graphs_launched graphs_instantiated places",
     module="stf_places.flow")
 TraceRecord = namedtuple(
     "TraceRecord", "kind symbol place device stream start_us end_us nbytes", module="stf_places.flow")
@@ -23,7 +24,8 @@ cdef object statistics_of(Context* context):
         for i in range(by_place.size())])
     return ContextStatistics(
         counts.tasks, counts.events_recorded, counts.waits, counts.waits_skipped, counts.copies,
-        counts.bytes_copied, counts.allocations, counts.reused_blocks, counts.evictions, places)
+        counts.bytes_copied, counts.allocations, counts.reused_blocks, counts.evictions, counts.graphs_launched,
+        counts.graphs_instantiated, places)
 
 
 cdef list trace_of(Context* context):

@@ -25,6 +25,8 @@ cdef class task:
     cdef object view(self, Py_ssize_t index, dep access, size_t at)
     cdef object stream_at(self, size_t index)
 
+# Gives a new task what `what` was called with: dependencies and at most one place.
+cdef int set_up(task result, ContextState state, tuple args, object symbol, str what) except -1
 cdef task make_task(ContextState state, tuple args, object symbol, object cost, int priority, int sms,
                     int waves)
 # Puts one dependency of `context.task` or `host_launch` on a C++ task.

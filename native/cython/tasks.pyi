@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Literal, SupportsIndex, final
+from typing import Any, Literal, SupportsIndex
 
 from numpy.typing import NDArray
 
@@ -14,7 +14,6 @@ from stf_places.partitions import AxisRule, Partition
 from stf_places.partitions.composites import Composite
 from stf_places.places.streams import CudaStream
 
-@final
 class task:
     """Put work behind the data that it needs. Made by `context.task`.
 

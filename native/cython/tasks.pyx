@@ -14,7 +14,7 @@ from stf_places._native.grids cimport exec_place_grid
 from stf_places._native.places cimport DataKind, data_place
 from stf_places._native.signals cimport stf_python_interrupt
 from stf_places._native.stream_arguments cimport cuda_stream
-from stf_places._native.views cimport host_array, part_of, stf_cai
+from stf_places._native.views cimport array_of, host_array, part_of, refuse_view, stf_cai
 
 import warnings
 
@@ -22,7 +22,6 @@ from stf_places.errors import NotSupported, TaskStateError
 
 
 # Not cleared by the collector: __dealloc__ may have to end the task.
-@cython.final
 @cython.no_gc_clear
 @cython.freelist(16)
 cdef class task:
@@ -151,6 +150,8 @@ cdef class task:
         cdef dep access
         self.require_open("numpy()")
         access = self.buffer_at(index, "numpy()")
+        if self.owner.value.get().recording() and not runs_on_host(self.value.resolved_place()):
+            refuse_view()
         if not executes(self.owner.runtime.value.get()[0]):
             raise NotSupported("this simulated machine moves no bytes (execute=False): there is nothing to look at")
         if not cpu_reaches(self.value, index, self.owner.runtime.value.get()[0]):
@@ -172,6 +173,7 @@ cdef class task:
             raise TypeError(f"run() takes a function and its arguments: got {type(fn).__name__}")
         self.require_open("run()")
         at = self.place_number(place_index)
+        args = tuple([array_of(<stf_cai>one) if type(one) is stf_cai and (<stf_cai>one).on_host else one for one in args])
         if not self.owner.runtime.value.get().simulated() or runs_on_host(self.value.resolved_place()):
             fn(*args)
             return
@@ -326,6 +328,7 @@ cdef class task:
         view.readonly = access.access == 1
         view.on_host = cpu_reaches(self.value, index, self.owner.runtime.value.get()[0])
         view.owner = access.data
+        view.recorded = self.owner.value.get().recording() and not runs_on_host(self.value.resolved_place())
         return view
 
     cdef object stream_at(self, size_t index):
@@ -352,9 +355,7 @@ cdef object wrong_argument(object argument, str what, str accepted):
     return TypeError(f"{what} takes {accepted}: got {type(argument).__name__}")
 
 
-cdef task make_task(ContextState state, tuple args, object symbol, object cost, int priority, int sms,
-                    int waves):
-    cdef task result = task.__new__(task)
+cdef int set_up(task result, ContextState state, tuple args, object symbol, str what) except -1:
     cdef Py_ssize_t i, count = PyTuple_GET_SIZE(args)
     cdef object argument
     result.owner = state
@@ -374,10 +375,17 @@ cdef task make_task(ContextState state, tuple args, object symbol, object cost, 
             result.place_at = i
             result.use_place(<exec_place>argument)
         else:
-            raise wrong_argument(argument, "task()", "dependencies (data.read(), data.write(), data.rw()) and at "
+            raise wrong_argument(argument, what, "dependencies (data.read(), data.write(), data.rw()) and at "
                                                      "most one exec_place")
     if symbol is not None:
         result.set_symbol(symbol)
+    return 0
+
+
+cdef task make_task(ContextState state, tuple args, object symbol, object cost, int priority, int sms,
+                    int waves):
+    cdef task result = task.__new__(task)
+    set_up(result, state, args, symbol, "task()")
     if cost is not None:
         result.value.cost_us = cost
         if not result.value.cost_us >= 0:

@@ -16,9 +16,14 @@ cdef class stf_cai:
     cdef readonly bint readonly
     cdef readonly size_t nbytes  # of the elements
     cdef bint on_host
+    cdef bint recorded   # memory of a task whose work runs later
     cdef object owner
     cdef dict interface(self, dict fields)
 
+# The NumPy array of a view that the CPU reaches, whenever its memory may be used.
+cdef object array_of(stf_cai view)
+# Why a task's data cannot be looked at while it is recorded.
+cdef object refuse_view()
 # A view of parts of an argument: its first element lies `offset` bytes into it.
 cdef stf_cai part_of(stf_cai whole, size_t offset, tuple shape, tuple strides)
 # A NumPy array over host memory; `owner` is its base's reference.

@@ -9,6 +9,8 @@ from stf_places.errors import NotSupported
 
 cdef object ndarray = np.ndarray
 cdef char nothing = 0  # what an empty range points to
+cdef str LATER = ("work of a graph context runs when the graph is launched, so there is nothing to look at yet: put the "
+                  "work in with run(fn, task.get_arg_cai(i), ...), which is recorded, or use a context on streams")
 
 
 @cython.final
@@ -26,7 +28,13 @@ cdef object host_array(uint64_t address, size_t nbytes, bint readonly, object ow
     return ndarray(shape, dtype, memory)
 
 
-cdef object strided_array(stf_cai view):
+cdef object refuse_view():
+    raise NotSupported(LATER)
+
+
+cdef object array_of(stf_cai view):
+    if view.strides is None:
+        return host_array(view.ptr, view.nbytes, view.readonly, view, view.shape, view.dtype)
     cdef size_t extent = 0
     if view.nbytes:
         extent = view.dtype.itemsize + sum([(length - 1) * stride
@@ -46,6 +54,7 @@ cdef stf_cai part_of(stf_cai whole, size_t offset, tuple shape, tuple strides):
     for length in shape:
         part.nbytes *= length
     part.on_host = whole.on_host
+    part.recorded = whole.recorded
     part.owner = whole.owner
     return part
 
@@ -65,8 +74,8 @@ cdef class stf_cai:
 
     @property
     def __array_interface__(self):
-        if not self.on_host:
-            raise AttributeError("__array_interface__: the argument is in a GPU's memory")
+        if not self.on_host or self.recorded:
+            raise AttributeError("__array_interface__: the argument is in a GPU's memory, or its task's work runs later")
         return self.interface({})
 
     def __array__(self, dtype=None, copy=None):
@@ -74,10 +83,9 @@ cdef class stf_cai:
             raise NotSupported(
                 "NumPy reads host memory only, and this argument is in a GPU's memory: run the task on "
                 "exec_place.host(), or copy the value with ctx.wait(data)")
-        if self.strides is None:
-            array = host_array(self.ptr, self.nbytes, self.readonly, self, self.shape, self.dtype)
-        else:
-            array = strided_array(self)
+        if self.recorded:
+            refuse_view()
+        array = array_of(self)
         if dtype is not None and np.dtype(dtype) != self.dtype:
             if copy is False:
                 raise ValueError(f"a view cannot change dtype {self.dtype} to {np.dtype(dtype)}: allow a copy")

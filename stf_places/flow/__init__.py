@@ -1,6 +1,7 @@
 """Contexts, logical data and tasks: programs say what tasks read and write, the core finds the order."""
 
 from stf_places._native.contexts import context
+from stf_places._native.cuda_kernels import cuda_kernel
 from stf_places._native.data import AccessMode, dep, logical_data, read, rw, write
 from stf_places._native.reports import ContextStatistics, PlaceStatistics, TraceRecord
 from stf_places._native.tasks import task
@@ -15,6 +16,7 @@ __all__ = [
     "Shard",
     "TraceRecord",
     "context",
+    "cuda_kernel",
     "dep",
     "logical_data",
     "read",

@@ -45,7 +45,8 @@ double eight_kernels_in_eight_contexts() {
   return machine->now_us() - begin;
 }
 
-// Submit to done of a one-SM kernel of 28 us behind a bulk kernel that fills its SMs in eleven waves of 100 us.
+// Submit to done of a one-SM kernel of 28 us behind a bulk kernel that fills its SMs in eleven waves of 100
+// us.
 double small_behind_bulk(bool partition, int priority) {
   const Bench machine(h200(1));
   StreamHandle bulk = 0;

@@ -87,10 +87,18 @@ def test_random_programs_survive_failing_calls(build):
     assert "2000 programs went well" in build().run("random_programs", "--programs", "2000", "--faults", "1")
 
 
+@pytest.mark.parametrize("faults", ["0", "1"])
+def test_random_programs_give_the_same_in_graphs(build, faults):
+    build().make("random_programs")
+    arguments = ("--programs", "2000", "--graphs", "1", "--faults", faults)
+    assert "2000 programs went well" in build().run("random_programs", *arguments)
+
+
+@pytest.mark.parametrize("graphs", ["0", "1"])
 @pytest.mark.parametrize("target", PLANTED)
-def test_planted_mistakes_are_found(build, target):
+def test_planted_mistakes_are_found(build, target, graphs):
     build().make(target)
-    assert "repeat with --program" in build().run(target)
+    assert "repeat with --program" in build().run(target, "--graphs", graphs)
 
 
 @pytest.mark.parametrize("target", machine_tests())
@@ -104,6 +112,9 @@ def test_nothing_is_wrong_under_address_and_undefined_sanitizers(build):
     checked.make("random_programs", "sim_memory_test")
     assert "went well" in checked.run("random_programs", "--programs", "300")
     assert "went well" in checked.run("random_programs", "--programs", "300", "--faults", "1")
+    assert "went well" in checked.run(
+        "random_programs", "--programs", "300", "--graphs", "1", "--faults", "1"
+    )
     assert "FAIL" not in checked.run("sim_memory_test")
 
 

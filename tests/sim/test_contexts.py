@@ -24,13 +24,6 @@ def ctx(machine):
 # ---- Construction ----------------------------------------------------------------------------------------
 
 
-def test_graph_contexts_are_refused(machine):
-    with pytest.raises(stf.NotSupported, match=r"use context\(use_graph=False\)"):
-        stf.context(True)
-    with stf.context(use_graph=False):
-        pass
-
-
 def test_arguments_are_checked(machine):
     with pytest.raises(TypeError, match="handle is an async_resources: got int"):
         stf.context(handle=3)

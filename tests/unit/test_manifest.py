@@ -14,7 +14,7 @@ DeviceArray.copy_to_device DeviceArray.copy_to_host DeviceArray.data_place Devic
 DeviceArray.from_host DeviceArray.nbytes DeviceArray.shape DeviceArray.size
 context context.check_errors context.fence context.finalize context.host_launch context.logical_data
 context.logical_data_empty context.logical_data_full context.logical_data_ones context.logical_data_zeros
-context.place_resources context.task context.token context.wait
+context.cuda_kernel context.place_resources context.task context.token context.wait
 data_place data_place.affine data_place.allocate data_place.current_device data_place.deallocate
 data_place.device data_place.device_id data_place.host data_place.kind data_place.managed
 data_place.green_ctx
@@ -27,6 +27,7 @@ logical_data logical_data.dtype logical_data.empty_like logical_data.read logica
 logical_data.rw logical_data.shape logical_data.symbol logical_data.write
 task task.args_cai task.get_arg task.get_arg_cai task.get_grid_dims task.get_stream_at_index
 task.get_stream_ptrs task.set_exec_place task.set_symbol task.stream_ptr
+cuda_kernel cuda_kernel.launch
 async_resources dep exec_place_resources machine_init read rw write
 """.split()
 
@@ -38,8 +39,8 @@ MISSING = {
         stackable_context.logical_data_empty stackable_context.logical_data_full
         stackable_context.logical_data_zeros stackable_context.logical_data_ones stackable_context.task
         stackable_context.host_launch stackable_context.token stackable_context.fence
-        stackable_context.check_errors stackable_context.finalize cond context.cuda_kernel cuda_kernel
-        cuda_kernel.launch LaunchableGraph LaunchableGraph.launch LaunchableGraph.reset
+        stackable_context.check_errors stackable_context.finalize cond LaunchableGraph
+        LaunchableGraph.launch LaunchableGraph.reset
         LaunchableGraph.valid LaunchableGraph.exec_graph LaunchableGraph.stream LaunchableGraph.graph
         task_graph TaskGraph TaskGraph.raw TaskGraph.graph TaskGraph.exec_graph TaskGraph.stream
         TaskGraph.launch TaskGraph.reset TaskGraph.finalize

@@ -40,15 +40,16 @@ struct Call {
 
 class Runner {
  public:
-  Runner(const Program& program, const stf_places::sim::Options& options, const Fault& fault)
-      : program_(program), reference_(program), fault_(fault) {
+  Runner(const Program& program, const stf_places::sim::Options& options, const Fault& fault, bool graphs)
+      : program_(program), reference_(program), fault_(fault), graphs_(graphs) {
     stf_places::sim::make_sim_driver(program.machine, options, &driver_).check();
     runtime_ = std::make_shared<stf_places::Runtime>(
         driver_, stf_places::RuntimeSettings{program.sync_each_task, program.check_streams});
     pool_ = std::make_shared<stf_places::StreamPool>(runtime_);
     for (std::size_t i = 0; i < program.caller_stream.size(); ++i) {
       stf_places::ContextOptions how;
-      how.trace = program.trace;
+      how.trace = program.trace && !graphs;
+      how.graph = graphs;
       if (program.caller_stream[i]) {
         how.has_stream = true;
         driver_->create_stream(runtime_->primary(0), 0, &how.stream).check();
@@ -200,18 +201,28 @@ class Runner {
       refuse(step, task);
       return;
     }
+    if (graphs_) run_before(step);
     context(step).start(task, {});
-    for (const Step& inner : step.nested) run_in_spite_of_fault(inner);
+    if (!graphs_) {
+      for (const Step& inner : step.nested) run_in_spite_of_fault(inner);
+    }
     Call call = call_of(step, task);
     commit([&] {
-      if (step.enqueued) {
+      const bool on_host = step.exec.kind == stf_places::ExecPlace::Kind::host;
+      if (step.enqueued || (graphs_ && !on_host && !step.fails)) {
         context(step).run_in(task, 0, Call::run, Call::release, new Call(call));
-      } else {
+      } else if (!graphs_ || on_host) {
         (step.fails ? spoil : compute)(step, call.values, call.words);
       }
       context(step).end(task, step.fails, {});
     });
     if (!step.nested.empty()) reference_.run(call.step);
+  }
+
+  void run_before(const Step& step) {
+    for (const Step& inner : step.nested) {
+      if (!inner.refused) run_in_spite_of_fault(inner);  // it is refused because the task is open
+    }
   }
 
   void callback(const Step& step) {
@@ -301,6 +312,7 @@ class Runner {
   const Program& program_;
   Reference reference_;
   Fault fault_;
+  bool graphs_;
   bool struck_ = false;
   bool compares_ = true;  // whether the reference knows what the values are
   // Host memory must outlive what is still enqueued on the machine, so it comes before the driver.
@@ -317,9 +329,10 @@ class Runner {
 
 }  // namespace
 
-std::string run(const Program& program, const stf_places::sim::Options& options, const Fault& fault) {
+std::string run(const Program& program, const stf_places::sim::Options& options, const Fault& fault,
+                bool graphs) {
   try {
-    Runner(program, options, fault).run();
+    Runner(program, options, fault, graphs).run();
   } catch (const std::exception& error) {
     return error.what();
   }

@@ -17,7 +17,9 @@ struct Fault {
   std::uint64_t nth = 1;
 };
 
-// What was wrong, "" when nothing was.
-std::string run(const Program& program, const stf_places::sim::Options& options, const Fault& fault = {});
+// What was wrong, "" when nothing was. `graphs`: in contexts with graphs, where bodies on devices are
+// enqueued and what stands within an open task comes before it, since nothing can be run there.
+std::string run(const Program& program, const stf_places::sim::Options& options, const Fault& fault = {},
+                bool graphs = false);
 
 }  // namespace random_programs
