@@ -78,14 +78,10 @@ class Runs {
 template <class Visit>
 Status each_piece(const StridedArray& array, Address address, std::size_t nbytes, Visit visit) {
   if (array.place.pages == nullptr) return visit(address, nbytes, array.place.location());
-  for (const Address end = address + nbytes; address < end;) {
-    const PagePiece& piece = array.place.pages->at(address - array.block);
-    const Address stop = std::min<Address>(end, array.block + piece.offset + piece.nbytes);
-    Status status = visit(address, stop - address, DataPlace::on(piece.device).location());
-    if (!status) return status;
-    address = stop;
-  }
-  return {};
+  return array.place.pages->each(address - array.block, nbytes,
+                                 [&](std::size_t offset, std::size_t part, int device) {
+                                   return visit(array.block + offset, part, DataPlace::on(device).location());
+                                 });
 }
 
 // Enqueues with `visit` and waits, also when an enqueue failed: earlier pieces may still be running.

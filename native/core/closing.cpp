@@ -100,8 +100,7 @@ void Context::forget_everything() noexcept {
   memory_.forget_all();
   for (auto& stream : streams_) stream->forget();
   launched_.reset();
-  if (recording_) recording_->discard();
-  if (unlaunched_ != 0) runtime_->driver().destroy_graph(std::exchange(unlaunched_, 0)).ignore();
+  discard_recorded();
   last_place_ = nullptr;
   closed_ = true;
 }

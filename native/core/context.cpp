@@ -10,15 +10,6 @@
 
 namespace stf_places {
 
-namespace {
-ExecPlace device_place(int device) {
-  ExecPlace place;
-  place.kind = ExecPlace::Kind::device;
-  place.device = device;
-  return place;
-}
-}  // namespace
-
 std::size_t Context::PlaceHash::operator()(const PlaceKey& key) const noexcept {
   std::size_t hash = std::hash<ContextHandle>{}(key.context);
   for (int part : {static_cast<int>(key.kind), key.device, key.priority, static_cast<int>(key.transfer)}) {
@@ -152,7 +143,7 @@ Stream* Context::next_stream(PlaceStreams& group) {
 }
 
 Stream* Context::transfer_stream(int device) {
-  return next_stream(streams_of(device_place(device), 0, true));
+  return next_stream(streams_of(ExecPlace::on(device), 0, true));
 }
 
 Stream* Context::ordering_stream(int device) {
@@ -160,11 +151,10 @@ Stream* Context::ordering_stream(int device) {
   ordering_streams_.resize(std::max(ordering_streams_.size(), static_cast<std::size_t>(device) + 1), nullptr);
   Stream*& slot = ordering_streams_[static_cast<std::size_t>(device)];
   if (slot != nullptr) return slot;
-  const ExecPlace place = device_place(device);
   const ContextHandle context = runtime_->primary(device);
   auto stream = std::make_unique<Stream>(runtime_->driver(), events_of(context), points_, statistics_,
-                                         pool_->get(place, false, 0, 0), static_cast<int>(streams_.size()),
-                                         device, context);
+                                         pool_->get(ExecPlace::on(device), false, 0, 0),
+                                         static_cast<int>(streams_.size()), device, context);
   if (entry_event_ != 0) stream->wait_foreign(entry_event_);
   if (launched_) stream->wait(launched_);
   slot = stream.get();
@@ -391,8 +381,7 @@ void Context::end(Task& task, bool failed, const Interrupt& interrupt) {
 
 void Context::open_callback(Task& task, const Interrupt& interrupt) {
   Entry entry(*this);
-  task.place = ExecPlace{};
-  task.place.kind = ExecPlace::Kind::host;
+  task.place = ExecPlace::host();
   Tasks(*this).open(task, Body::callback, interrupt);
 }
 

@@ -147,6 +147,8 @@ class Context {
   void wait_for_launch(const Interrupt& interrupt);
   GraphExecHandle executable(GraphHandle graph);
   void forget_points();
+  void give_executable();
+  void discard_recorded() noexcept;
   void release_recording();
   void count_copy(const DataPlace& from, const DataPlace& to, std::size_t nbytes);
   Stream* open_stream(PlaceStreams& group, int index);

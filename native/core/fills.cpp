@@ -26,20 +26,16 @@ Status fill_all(Driver& driver, const Task& task, const void* value, std::size_t
                        task.stream(0));
   }
   // Pages hold whole elements, whose widths are powers of two.
-  for (const PagePiece& piece : filled.place.pages->pieces()) {
-    const std::size_t count = (std::min(piece.offset + piece.nbytes, nbytes) - piece.offset) / width;
-    Status status = driver.fill(task.address(0) + piece.offset, DataPlace::on(piece.device).location(), value,
-                                width, count, stream_on(task, piece.device));
-    if (!status) return status;
-  }
-  return {};
+  return filled.place.pages->each(0, nbytes, [&](std::size_t offset, std::size_t part, int device) {
+    return driver.fill(task.address(0) + offset, DataPlace::on(device).location(), value, width, part / width,
+                       stream_on(task, device));
+  });
 }
 }  // namespace
 
 // A graph has no fill of host memory, so it is a task of the host.
 void Context::fill_on_host(Task& task, const void* value, std::size_t width) {
-  task.place = ExecPlace{};
-  task.place.kind = ExecPlace::Kind::host;
+  task.place = ExecPlace::host();
   Tasks tasks(*this);
   tasks.open(task, Body::work, interrupt_);
   if (runtime_->driver().executes()) {

@@ -68,8 +68,7 @@ GraphExecHandle Context::executable(GraphHandle graph) {
                               statistics_.copies - recorded_before_.copies};
   if (exec_ != 0 && !(exec_size_ == size)) {
     wait_for_launch({});
-    driver.rest_graph_exec(exec_).check();
-    pool_->execs().give(std::exchange(exec_, 0), exec_size_);
+    give_executable();
   }
   if (exec_ == 0) exec_ = pool_->execs().take(size);
   exec_size_ = size;
@@ -84,6 +83,15 @@ GraphExecHandle Context::executable(GraphHandle graph) {
     ++statistics_.graphs_instantiated;
   }
   return exec_;
+}
+
+// Leaves the executable to others. One that cannot rest is lost with its device.
+void Context::give_executable() {
+  const GraphExecHandle exec = std::exchange(exec_, 0);
+  if (runtime_->driver().rest_graph_exec(exec).ok())
+    pool_->execs().give(exec, exec_size_);
+  else
+    runtime_->driver().destroy_graph_exec(exec).ignore();
 }
 
 // Nodes of a graph that was launched mean nothing to the next one, whose launch comes behind it.
@@ -101,19 +109,17 @@ void Context::forget_points() {
   }
 }
 
+// What was recorded and not launched.
+void Context::discard_recorded() noexcept {
+  if (recording_) recording_->discard();
+  if (unlaunched_ != 0) runtime_->driver().destroy_graph(std::exchange(unlaunched_, 0)).ignore();
+}
+
 // At the end of the context.
 void Context::release_recording() {
   if (!recording_) return;
-  recording_->discard();
-  if (unlaunched_ != 0) runtime_->driver().destroy_graph(std::exchange(unlaunched_, 0)).ignore();
-  if (exec_ != 0) {
-    // One that cannot rest is still at work, or lost with its device.
-    if (runtime_->driver().rest_graph_exec(exec_).ok())
-      pool_->execs().give(exec_, exec_size_);
-    else
-      runtime_->driver().destroy_graph_exec(exec_).ignore();
-    exec_ = 0;
-  }
+  discard_recorded();
+  if (exec_ != 0) give_executable();
   launched_.reset();
   if (recorded_pool_) pool_->give_back(std::move(recorded_pool_));
 }

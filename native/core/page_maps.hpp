@@ -1,6 +1,7 @@
 // How bytes lie over devices, page by page: what a composite data place is for memory of one size.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,6 +38,17 @@ class PageMap {
   std::size_t bytes_on(int device) const;
   // The piece that has a byte.
   const PagePiece& at(std::size_t offset) const;
+  // Calls visit(offset, bytes, device) -> Status for each part of a range, until one fails.
+  template <class Visit>
+  Status each(std::size_t offset, std::size_t nbytes, Visit visit) const {
+    for (const std::size_t end = offset + nbytes; offset < end;) {
+      const PagePiece& piece = at(offset);
+      const std::size_t stop = std::min(end, piece.offset + piece.nbytes);
+      if (Status status = visit(offset, stop - offset, piece.device); !status) return status;
+      offset = stop;
+    }
+    return {};
+  }
   std::size_t hash() const { return hash_; }
   bool operator==(const PageMap& other) const {
     return hash_ == other.hash_ && devices_ == other.devices_ && pieces_ == other.pieces_;

@@ -5,7 +5,7 @@
 namespace stf_places {
 
 PageRanges::~PageRanges() {
-  for (const Range& range : kept_) unmap(range, range.map->pieces().size());
+  for (const Range& range : kept_) unmap(*range.map, range.address, range.map->nbytes());
 }
 
 Status PageRanges::take(const PageMap& map, Address* out) {
@@ -65,7 +65,7 @@ std::size_t PageRanges::release(int device) {
   }
   std::size_t freed = 0;
   for (const Range& range : released) {
-    unmap(range, range.map->pieces().size());
+    unmap(*range.map, range.address, range.map->nbytes());
     freed += range.map->bytes_on(device);
   }
   return freed;
@@ -79,23 +79,21 @@ Status PageRanges::map_all(const PageMap& map, Address* out) {
   for (const PagePiece& piece : map.pieces()) {
     status = driver_.map_pages(address + piece.offset, piece.nbytes, piece.device);
     if (!status) break;
-    ++mapped;
+    mapped += piece.nbytes;
   }
   if (status) status = driver_.grant_access(address, map.nbytes(), map.devices());
   if (!status) {
-    unmap({&map, address, {}}, mapped);
+    unmap(map, address, mapped);
     return status;
   }
   *out = address;
   return {};
 }
 
-// The first so many pieces, and the range.
-void PageRanges::unmap(const Range& range, std::size_t pieces) {
-  std::size_t end = 0;
-  for (std::size_t i = 0; i < pieces; ++i) end += range.map->pieces()[i].nbytes;
-  if (end != 0) driver_.unmap_pages(range.address, end).ignore();
-  driver_.release_pages(range.address, range.map->nbytes()).ignore();
+// `mapped`: bytes from the start that have memory.
+void PageRanges::unmap(const PageMap& map, Address address, std::size_t mapped) {
+  if (mapped != 0) driver_.unmap_pages(address, mapped).ignore();
+  driver_.release_pages(address, map.nbytes()).ignore();
 }
 
 }  // namespace stf_places

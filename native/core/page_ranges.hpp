@@ -33,7 +33,7 @@ class PageRanges {
     std::vector<int> guests;  // devices that can use it beside those of the map
   };
   Status map_all(const PageMap& map, Address* out);
-  void unmap(const Range& range, std::size_t pieces);
+  void unmap(const PageMap& map, Address address, std::size_t mapped);
 
   Driver& driver_;
   std::mutex mutex_;  // no driver call is made under it

@@ -48,6 +48,8 @@ struct ExecPlace {
   unsigned generation = 0;                               // of the owner when the place was made
   std::shared_ptr<const std::vector<ExecPlace>> places;  // kind grid, in C order
 
+  static ExecPlace host() { return {Kind::host}; }
+  static ExecPlace on(int device) { return {Kind::device, device}; }
   bool operator==(const ExecPlace& other) const {
     return kind == other.kind && device == other.device && context == other.context &&
            generation == other.generation && same_machine(owner, other.owner) &&

@@ -82,11 +82,13 @@ void Tasks::unite(Task& task, Dependency& dependency) {
 
 // Puts replicated dependencies on each device of the task's places.
 void Tasks::replicate(Task& task) const {
+  const auto replicated = [](const Dependency& one) { return one.place.kind == DataPlace::Kind::replicated; };
+  if (std::none_of(task.dependencies.begin(), task.dependencies.end(), replicated)) return;
   std::vector<int> devices;
   const bool grid = task.resolved_.kind == ExecPlace::Kind::grid;
   const std::size_t count = grid ? task.resolved_.places->size() : 1;
   for (std::size_t i = 0; i < count; ++i) {
-    const int device = (grid ? (*task.resolved_.places)[i] : task.resolved_).device;
+    const int device = task.place_at(i).device;
     if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
   }
   for (std::size_t i = 0; i < task.dependencies.size(); ++i) {

@@ -16,8 +16,6 @@ cdef extern from "cython/composites.hpp" namespace "stf_places" nogil:
     DataPlace place_of_runs(Runtime&, const vector[PageRun]&, const vector[int]&, size_t) except +raise_stf_error
     uint64_t number_of(const Runtime&)
 
-cdef int KEPT = 256  # shapes that a place remembers its pages for
-
 
 cdef vector[int] devices_of(data_place place) except *:
     cdef vector[int] devices
@@ -40,9 +38,8 @@ cdef data_place bound_to(data_place place, tuple shape, size_t itemsize, Runtime
             where = repr(place).partition("  #")[0]
             raise PartitionError(f"{what} cannot lie on {where}: {error}; or give a dependency a data place of its "
                                  "own, as in data.read(data_place.device(0))") from error
-        if len(known) >= KEPT:
-            known.clear()
-        known[key] = found
+        from stf_places.partitions.composites import keep
+        keep(known, key, found)
     return <data_place>found
 
 

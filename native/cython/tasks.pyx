@@ -292,9 +292,7 @@ cdef class task:
         for i in range(<Py_ssize_t>self.value.dependencies.size()):
             access = self.dependency(i)
             if access.data.nbytes and (access.dplace is None or access.dplace.value.kind == DataKind.affine):
-                self.value.dependencies[i].place = bound_to(self.place._affine, access.data.shape,
-                                                            access.data.dtype.itemsize, self.owner.runtime,
-                                                            access.data).value
+                self.value.dependencies[i].place = pages_of(access.data, self.place._affine)
         return 0
 
     cdef int check_replicated(self) except -1:
@@ -335,6 +333,11 @@ cdef class task:
         return cuda_stream(self.value.stream(index), self.owner.runtime.value.get().simulated())
 
 
+# Where data lies on a composite place.
+cdef DataPlace pages_of(logical_data data, data_place where) except *:
+    return bound_to(where, data.shape, data.dtype.itemsize, data.state.runtime, data).value
+
+
 cdef int add_dependency(Task* value, dep access) except -1:
     cdef Dependency dependency
     dependency.data = access.data.data
@@ -342,8 +345,7 @@ cdef int add_dependency(Task* value, dep access) except -1:
     if access.dplace is not None:
         dependency.place = access.dplace.value
         if access.data.nbytes and is_composite(access.dplace.value):
-            dependency.place = bound_to(access.dplace, access.data.shape, access.data.dtype.itemsize,
-                                        access.data.state.runtime, access.data).value
+            dependency.place = pages_of(access.data, access.dplace)
     value.dependencies.push_back(dependency)
     return 0
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from stf_places._native.grids import exec_place_grid
 from stf_places.partitions.boxes import Box
 from stf_places.partitions.composites import Composite, checked_spec
+from stf_places.places.strided import Strided
 
 if TYPE_CHECKING:
     from stf_places._native.places import exec_place
@@ -153,10 +154,8 @@ class Shard:
             If the task is not open.
         """
         whole = self.task.get_arg_cai(self.argument, self.place_index)
-        strides = _c_strides(whole.shape, whole.dtype.itemsize)
-        offset = sum(first * stride for first, stride in zip(self.start, strides, strict=True))
-        steps = tuple(step * stride for step, stride in zip(self.step, strides, strict=True))
-        return self.task.part(self.argument, self.place_index, offset, self.shape, steps)
+        part = Strided.contiguous(whole.shape, whole.dtype.itemsize).select(self.box)
+        return self.task.part(self.argument, self.place_index, part.offset, part.shape, part.strides)
 
     def numpy(self) -> npt.NDArray[Any]:
         """Return the box of the argument as a NumPy view, where the CPU can use its memory.
@@ -341,26 +340,18 @@ def _modes(mode: int) -> list[int]:
 
 def _hull(boxes: Sequence[Box], shape: tuple[int, ...], itemsize: int) -> tuple[int, int, int]:
     """Return offset and bytes from the first to the last element of boxes, and the bytes of the elements."""
-    strides = _c_strides(shape, itemsize)
-    firsts = [sum(one.start * stride for one, stride in zip(box, strides, strict=True)) for box in boxes]
-    ends = [
-        first
-        + itemsize
-        + sum((n - 1) * one.step * stride for n, one, stride in zip(_lengths(box), box, strides, strict=True))
-        for first, box in zip(firsts, boxes, strict=True)
-    ]
-    nbytes = max(ends) - min(firsts)
-    used = sum(prod(_lengths(box)) for box in boxes) * itemsize
+    whole = Strided.contiguous(shape, itemsize)
+    parts = [whole.select(box) for box in boxes]
+    first = min(part.offset for part in parts)
+    last = max(
+        part.offset + sum((n - 1) * stride for n, stride in zip(part.shape, part.strides, strict=True))
+        for part in parts
+    )
+    nbytes = last + itemsize - first
+    used = sum(part.nbytes for part in parts)
     # Several boxes can overlap where a halo widened them: the range is then not known to be used whole.
-    return min(firsts), nbytes, min(used, nbytes if len(boxes) == 1 else max(1, nbytes - 1))
+    return first, nbytes, min(used, nbytes if len(boxes) == 1 else max(1, nbytes - 1))
 
 
 def _lengths(box: Box) -> tuple[int, ...]:
     return tuple(len(range(one.start, one.stop, one.step)) for one in box)
-
-
-def _c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    strides = [itemsize]
-    for length in reversed(shape[1:]):
-        strides.append(strides[-1] * length)
-    return tuple(reversed(strides[: len(shape)]))

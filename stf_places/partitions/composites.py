@@ -16,12 +16,12 @@ from stf_places.partitions.mappers import Mapper
 from stf_places.partitions.rules import AxisRule
 from stf_places.partitions.specs import Partition
 
-__all__ = ["Composite", "Spec", "checked_grid", "checked_spec"]
+__all__ = ["Composite", "Spec", "checked_grid", "checked_spec", "keep"]
 
 #: What lays data over a grid.
 Spec: TypeAlias = Partition | Mapper
 
-#: Shapes that a composite remembers its layouts for.
+#: What a composite keeps of each kind: layouts, parts, bound places.
 KEPT_LAYOUTS = 256
 #: Parts of a shape that are worth keeping: those of layouts with very many boxes are made anew.
 KEPT_PARTS = 4096
@@ -93,9 +93,7 @@ class Composite:
         found = self.layouts.get(shape)
         if found is None:
             found = self.spec.bind(shape, self.grid)
-            if len(self.layouts) >= KEPT_LAYOUTS:
-                self.layouts.clear()
-            self.layouts[shape] = found
+            keep(self.layouts, shape, found)
         return found
 
     def remembered(self, key: tuple[Any, ...], make: Callable[[], Sequence[Any]]) -> Sequence[Any]:
@@ -103,11 +101,16 @@ class Composite:
         found = self.parts.get(key)
         if found is None:
             found = make()
-            if len(self.parts) >= KEPT_LAYOUTS:
-                self.parts.clear()
             if len(found) <= KEPT_PARTS:
-                self.parts[key] = found
+                keep(self.parts, key, found)
         return found
+
+
+def keep(known: dict[Any, Any], key: object, value: object) -> None:
+    """Put a value into a store of a composite; one that is full begins anew."""
+    if len(known) >= KEPT_LAYOUTS:
+        known.clear()
+    known[key] = value
 
 
 def checked_grid(grid: object, what: str) -> exec_place_grid:

@@ -40,9 +40,10 @@ def write_pair(stream):
     ctx.finalize()
 
 
-def test_ranges_of_a_callers_stream_are_used_again(stream):
+def test_ranges_of_a_callers_stream_are_used_again(large, stream):
     for _ in range(3):
         write_pair(stream)
+    assert [large.used_memory(device) for device in (0, 1)] == [MOST, MOST]
 
 
 def test_ranges_of_a_callers_stream_make_room_for_arrays(stream):
@@ -50,12 +51,12 @@ def test_ranges_of_a_callers_stream_make_room_for_arrays(stream):
     assert stf.DeviceArray(MOST, np.uint8, data_place.device(0)).nbytes == MOST
 
 
-def test_ranges_of_a_callers_stream_make_room_for_other_contexts(stream):
+def test_ranges_of_a_callers_stream_make_room_for_other_contexts(large, stream):
     with stf.context() as ctx:
         write_pair(stream)
         data = ctx.logical_data_empty((MOST,), np.uint8)
         with ctx.task(exec_place.device(1), data.write()):
-            pass
+            assert [large.used_memory(device) for device in (0, 1)] == [0, MOST]
 
 
 def test_an_array_gets_room_on_one_device_after_the_other(large):

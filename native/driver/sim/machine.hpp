@@ -219,6 +219,8 @@ class Machine final : public SimDriver {
   // The same for one that is neither being recorded nor of no use.
   Status find_recorded_graph(const char* call, GraphHandle handle, Graph** out) const;
   Status find_graph_exec(const char* call, GraphExecHandle handle, GraphExec** out) const;
+  // The same for one whose launches are done.
+  Status find_idle_exec(const char* call, GraphExecHandle handle, GraphExec** out);
   Status find_capturing(const char* call, StreamHandle handle, Stream** out);
   // The same for the stream that began its capture.
   Status find_origin(const char* call, StreamHandle handle, Stream** out);

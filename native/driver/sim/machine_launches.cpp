@@ -66,18 +66,21 @@ Status Machine::update_graph_exec(GraphExecHandle exec_handle, GraphHandle graph
   return {};
 }
 
+Status Machine::find_idle_exec(const char* call, GraphExecHandle handle, GraphExec** out) {
+  if (Status status = find_graph_exec(call, handle, out); !status) return status;
+  if (launches_done(**out)) return {};
+  return fail(
+      Code::invalid_value, call,
+      "executable graph " + std::to_string(handle) + " is at work; the host waits for its launches first");
+}
+
 Status Machine::destroy_graph_exec(GraphExecHandle handle) {
   constexpr const char* call = "destroy_graph_exec";
   if (Status status = fork_.check(call); !status) return status;
   std::unique_ptr<GraphExec> gone;  // lets go of host code once the mutex is free again
   const Lock lock(mutex_);
   GraphExec* exec = nullptr;
-  if (Status status = find_graph_exec(call, handle, &exec); !status) return status;
-  if (!launches_done(*exec)) {
-    return fail(
-        Code::invalid_value, call,
-        "executable graph " + std::to_string(handle) + " is at work; the host waits for its launches first");
-  }
+  if (Status status = find_idle_exec(call, handle, &exec); !status) return status;
   for (const Lane& lane : exec->layout.lanes) close(lane.stream);
   if (exec->last != nullptr) pool_.drop(exec->last);
   gone = std::move(graph_execs_.at(handle));
@@ -92,12 +95,7 @@ Status Machine::rest_graph_exec(GraphExecHandle handle) {
   std::vector<Nodes> gone;  // lets go of host code once the mutex is free again
   const Lock lock(mutex_);
   GraphExec* exec = nullptr;
-  if (Status status = find_graph_exec(call, handle, &exec); !status) return status;
-  if (!launches_done(*exec)) {
-    return fail(
-        Code::invalid_value, call,
-        "executable graph " + std::to_string(handle) + " is at work; the host waits for its launches first");
-  }
+  if (Status status = find_idle_exec(call, handle, &exec); !status) return status;
   gone.swap(exec->kept);
   Nodes bare;
   for (const auto& node : exec->nodes) {
