@@ -144,6 +144,7 @@ cdef extern from "driver/sim/sim_driver.hpp" namespace "stf_places::sim" nogil:
         double graph_launch
         double graph_launch_node
         double graph_launch_edge
+        double graph_round
     cdef cppclass MachineSpec:
         string name
         int driver_version

@@ -8,7 +8,8 @@ DEVICE_FIELDS = ("name", "sm_count", "compute_major", "compute_minor", "min_part
 LINK_FIELDS = ("from", "to", "peer", "bandwidth", "latency_us")
 COST_FIELDS = ("event_record", "event_wait", "kernel_launch", "kernel_latency", "copy_submit", "host_function",
                "allocate", "synchronize", "query", "green_context", "page_map", "page_access", "piece_access",
-               "graph_node", "graph_instantiate_node", "graph_launch", "graph_launch_node", "graph_launch_edge")
+               "graph_node", "graph_instantiate_node", "graph_launch", "graph_launch_node", "graph_launch_edge",
+               "graph_round")
 MACHINE_FIELDS = ("name", "driver_version", "devices", "links", "costs")
 
 
@@ -68,6 +69,7 @@ cdef CallCosts costs_of(dict given) except *:
     costs.graph_launch = given.get("graph_launch", 0.0)
     costs.graph_launch_node = given.get("graph_launch_node", 0.0)
     costs.graph_launch_edge = given.get("graph_launch_edge", 0.0)
+    costs.graph_round = given.get("graph_round", 0.0)
     return costs
 
 

@@ -8,7 +8,7 @@ meanwhile. No function holds the GIL during a driver call. A failed call raises 
 `stf_places._native.errors` says for its code; a handle that does not exist is a `DriverError`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from stf_places._native.drivers import DriverHandle
 
@@ -82,6 +82,79 @@ def end_capture(handle: DriverHandle, origin: int, joined: Iterable[int]) -> Non
     ------
     DriverError
         If the stream records nothing, or the streams are not those that took part.
+    """
+
+def add_graph_node(handle: DriverHandle, graph: int, after: Iterable[int], child: int) -> int:
+    """Add all of another graph as one node behind others, and return it; the other graph stays its owner's.
+
+    Raises
+    ------
+    DriverError
+        If a node is not one of this graph, or the other graph is being recorded, has loops, or (where this one is
+        the body of a loop) has nodes that a body cannot hold.
+    """
+
+def create_condition(handle: DriverHandle, graph: int, context: int) -> int:
+    """Make the condition of a loop that will be a node of a graph; it is true at each launch until it is set.
+
+    Raises
+    ------
+    NotSupported
+        If the driver has no loops in graphs, naming CUDA 12.4.
+    """
+
+def add_loop_node(
+    handle: DriverHandle, graph: int, after: Iterable[int], condition: int, context: int
+) -> tuple[int, int]:
+    """Add a loop behind others.
+
+    Returns
+    -------
+    node : int
+    body : int
+        The graph that is run as long as the condition is true, asked before each round. Nodes are added to it; it
+        belongs to the graph of the loop.
+
+    Raises
+    ------
+    DriverError
+        If a node is not one of this graph, or the condition is of another graph, context or loop.
+    NotSupported
+        If the driver has no loops in graphs, naming CUDA 12.4.
+    """
+
+def add_condition_node(
+    handle: DriverHandle,
+    graph: int,
+    after: Iterable[int],
+    condition: int,
+    context: int,
+    terms: Sequence[tuple[int, str, str, float, bool]] = (),
+    *,
+    any_of: bool = False,
+    counter: int = 0,
+    count: int = 0,
+    kernel: int = 0,
+) -> int:
+    """Add a node that sets a condition, behind others.
+
+    Parameters
+    ----------
+    terms : sequence of (address, type, comparison, threshold, negated)
+        At most 8, all of which have to hold. Types are float32, float64, int32 and int64, comparisons ``<``, ``<=``,
+        ``>`` and ``>=``. Without terms and counter the condition is set to true.
+    any_of : bool
+        Whether one of the terms is enough.
+    counter, count : int
+        Instead of terms: the address of a number of 64 bits that is 0 before the loop, and how many rounds there are.
+    kernel : int
+        The ``CUkernel`` that sets conditions; a simulated machine needs none.
+
+    Raises
+    ------
+    DriverError
+        If a node is not one of this graph, the condition is not of this graph or of the loop whose body it is, or
+        there are too many terms, or terms and a counter.
     """
 
 def graph_nodes(handle: DriverHandle, graph: int) -> tuple[list[int], list[tuple[int, int]]]:

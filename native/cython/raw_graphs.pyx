@@ -1,7 +1,7 @@
 # distutils: language = c++
 from cpython.exc cimport PyErr_WriteUnraisable
 from cpython.ref cimport PyObject, Py_XDECREF
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.utility cimport pair
 from libcpp.vector cimport vector
@@ -14,6 +14,23 @@ cdef extern from "Python.h":
 cdef extern from "driver/driver.hpp" namespace "stf_places" nogil:
     cdef cppclass Handles "std::span<const uint64_t>":
         Handles(const uint64_t*, size_t)
+    cdef enum LoopType "stf_places::LoopCondition::Type":
+        pass
+    cdef enum LoopCompare "stf_places::LoopCondition::Compare":
+        pass
+    cdef cppclass LoopTerm "stf_places::LoopCondition::Term":
+        uint64_t value
+        LoopType type
+        LoopCompare compare
+        cbool negate
+        double real
+        int64_t whole
+    cdef cppclass LoopCondition "stf_places::LoopCondition":
+        LoopTerm terms[8]
+        uint32_t size
+        cbool any
+        uint64_t counter
+        uint64_t count
     # The part of Driver that only these functions use.
     cdef cppclass GraphDriver "stf_places::Driver":
         Status create_graph(uint64_t*)
@@ -24,6 +41,10 @@ cdef extern from "driver/driver.hpp" namespace "stf_places" nogil:
         Status capture_dependencies(uint64_t, vector[uint64_t]*)
         Status add_empty_node(uint64_t, Handles, uint64_t*)
         Status end_capture(uint64_t, Handles)
+        Status add_graph_node(uint64_t, Handles, uint64_t, uint64_t*)
+        Status create_condition(uint64_t, uint64_t, uint64_t*)
+        Status add_loop_node(uint64_t, Handles, uint64_t, uint64_t, uint64_t*, uint64_t*)
+        Status add_condition_node(uint64_t, Handles, uint64_t, const LoopCondition&, uint64_t, uint64_t, uint64_t*)
         Status graph_nodes(uint64_t, vector[uint64_t]*, vector[pair[uint64_t, uint64_t]]*)
         Status instantiate_graph(uint64_t, uint64_t*)
         Status update_graph_exec(uint64_t, uint64_t, cbool*)
@@ -34,6 +55,10 @@ cdef extern from "driver/driver.hpp" namespace "stf_places" nogil:
 cdef extern from "driver/sim/sim_driver.hpp" namespace "stf_places::sim" nogil:
     cdef cppclass GraphSimDriver "stf_places::sim::SimDriver":
         size_t live_graphs()
+
+
+cdef tuple TYPES = ("float32", "float64", "int32", "int64")
+cdef tuple COMPARISONS = ("<", "<=", ">", ">=")
 
 
 cdef GraphDriver* driver_of(DriverHandle handle) noexcept:
@@ -104,6 +129,63 @@ def end_capture(DriverHandle handle not None, uint64_t origin, joined):
     cdef vector[uint64_t] given = joined
     with nogil:
         driver.end_capture(origin, Handles(given.data(), given.size())).check()
+
+
+def add_graph_node(DriverHandle handle not None, uint64_t graph, after, uint64_t child):
+    cdef GraphDriver* driver = driver_of(handle)
+    cdef vector[uint64_t] given = after
+    cdef uint64_t made = 0
+    with nogil:
+        driver.add_graph_node(graph, Handles(given.data(), given.size()), child, &made).check()
+    return made
+
+
+def create_condition(DriverHandle handle not None, uint64_t graph, uint64_t context):
+    cdef GraphDriver* driver = driver_of(handle)
+    cdef uint64_t made = 0
+    with nogil:
+        driver.create_condition(graph, context, &made).check()
+    return made
+
+
+def add_loop_node(DriverHandle handle not None, uint64_t graph, after, uint64_t condition, uint64_t context):
+    cdef GraphDriver* driver = driver_of(handle)
+    cdef vector[uint64_t] given = after
+    cdef uint64_t body = 0
+    cdef uint64_t made = 0
+    with nogil:
+        driver.add_loop_node(graph, Handles(given.data(), given.size()), condition, context, &body, &made).check()
+    return made, body
+
+
+cdef LoopCondition condition_of(terms, cbool any_of, uint64_t counter, uint64_t count) except *:
+    cdef LoopCondition when
+    when.any = any_of
+    when.counter = counter
+    when.count = count
+    when.size = len(terms)
+    for at, (value, dtype, compare, threshold, negate) in enumerate(terms[:8]):
+        when.terms[at].value = value
+        when.terms[at].type = <LoopType><int>TYPES.index(dtype)
+        when.terms[at].compare = <LoopCompare><int>COMPARISONS.index(compare)
+        when.terms[at].negate = negate
+        if dtype.startswith("float"):
+            when.terms[at].real = threshold
+        else:
+            when.terms[at].whole = threshold
+    return when
+
+
+def add_condition_node(DriverHandle handle not None, uint64_t graph, after, uint64_t condition, uint64_t context,
+                       terms=(), *, cbool any_of=False, uint64_t counter=0, uint64_t count=0, uint64_t kernel=0):
+    cdef GraphDriver* driver = driver_of(handle)
+    cdef vector[uint64_t] given = after
+    cdef LoopCondition when = condition_of(terms, any_of, counter, count)
+    cdef uint64_t made = 0
+    with nogil:
+        driver.add_condition_node(graph, Handles(given.data(), given.size()), condition, when, kernel, context,
+                                  &made).check()
+    return made
 
 
 def graph_nodes(DriverHandle handle not None, uint64_t graph):

@@ -34,6 +34,7 @@ using EventHandle = std::uint64_t;
 using GraphHandle = std::uint64_t;
 using NodeHandle = std::uint64_t;       // of one graph
 using GraphExecHandle = std::uint64_t;  // an instantiated graph
+using ConditionHandle = std::uint64_t;  // of a loop in a graph
 using Address = std::uint64_t;
 using HostFunction = void (*)(void*);
 
@@ -118,6 +119,35 @@ struct KernelLaunch {
   unsigned shared_bytes = 0;
   void** parameters = nullptr;
 };
+
+// When a loop in a graph goes round again, asked after each round: while all of its terms hold, or any one of
+// them; or, with a counter, until `count` rounds are over.
+struct LoopCondition {
+  enum class Type : std::uint8_t { float32, float64, int32, int64 };
+  enum class Compare : std::uint8_t { less, less_equal, greater, greater_equal };
+  // `threshold` is compared in the type of the value: `real` for floating-point values, `whole` for integers.
+  struct Term {
+    Address value = 0;  // of one element, in memory that the device reaches
+    Type type = Type::float32;
+    Compare compare = Compare::less;
+    bool negate = false;
+    double real = 0;
+    std::int64_t whole = 0;
+  };
+  static constexpr std::size_t most_terms = 8;
+  Term terms[most_terms];
+  std::uint32_t size = 0;
+  bool any = false;
+  // A number of 64 bits in device memory, 0 before the loop; it is 0 again behind it.
+  Address counter = 0;
+  std::uint64_t count = 0;  // at least 1 where there is a counter
+};
+
+// Whether the terms hold, for values that the CPU reaches. NaN compares as in IEEE 754: false, also negated
+// comparisons are the negation of that.
+bool holds(const LoopCondition& condition);
+// What is wrong with a condition; "" if nothing is.
+std::string wrong_with(const LoopCondition& condition);
 
 // Lets a long wait notice signals. `check` is called every few milliseconds without any lock held and returns
 // true to give up; the wait then fails with Code::interrupted.
@@ -258,6 +288,26 @@ class Driver {
   virtual Status add_empty_node(GraphHandle graph, std::span<const NodeHandle> after, NodeHandle* out) = 0;
   // Ends the capture for all its streams, also when it fails; the graph is then of no use.
   virtual Status end_capture(StreamHandle origin, std::span<const StreamHandle> joined) = 0;
+  // A whole graph as one node, by value: the other one stays its owner's. It has no loops in it.
+  virtual Status add_graph_node(GraphHandle graph, std::span<const NodeHandle> after, GraphHandle child,
+                                NodeHandle* out) = 0;
+  // What a loop of `graph` asks before each round; true at each launch until something sets it. For a loop in
+  // the body of another one that is no more often: a condition that holds always, set before the inner loop,
+  // lets it go round again. `context` is that of the loop's body. not_supported, naming CUDA 12.4, where the
+  // driver has no loops in graphs.
+  virtual Status create_condition(GraphHandle graph, ContextHandle context, ConditionHandle* out) = 0;
+  // A node that runs its body as long as the condition is true, asked before each round. The body belongs to
+  // the graph; nodes are added to it as to any other, all of one context: graphs of kernels, fills and copies
+  // within the device, further loops, and one node that sets the condition. No capture goes into it.
+  virtual Status add_loop_node(GraphHandle graph, std::span<const NodeHandle> after,
+                               ConditionHandle condition, ContextHandle context, GraphHandle* body,
+                               NodeHandle* out) = 0;
+  // Sets the condition, in the loop's body or before the loop. `kernel` is the CUkernel that does it on CUDA
+  // (its only parameter: `condition`, then the LoopCondition, see cuda/loops.cpp); a simulated machine needs
+  // none.
+  virtual Status add_condition_node(GraphHandle graph, std::span<const NodeHandle> after,
+                                    ConditionHandle condition, const LoopCondition& when, Address kernel,
+                                    ContextHandle context, NodeHandle* out) = 0;
   // For reports and checks: nodes in the order in which they were added, edges from one to a later one.
   virtual Status graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes,
                              std::vector<std::pair<NodeHandle, NodeHandle>>* edges) = 0;

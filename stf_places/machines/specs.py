@@ -111,6 +111,8 @@ class CallCosts:
     graph_launch_node, graph_launch_edge : float
         The same for each node, and for each edge off a straight line: where a node follows another one that has a
         follower already, or several others.
+    graph_round : float
+        From start to end of setting the condition of a loop, once a round; costs the calling thread nothing.
     """
 
     event_record: float
@@ -131,6 +133,7 @@ class CallCosts:
     graph_launch: float = 0
     graph_launch_node: float = 0
     graph_launch_edge: float = 0
+    graph_round: float = 0
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,14 @@ class KernelSource:
         The CUDA C++ text; it includes nothing.
     user : str
         Whoever needs it, for the error where the compiler is missing.
+    libraries : tuple of str
+        Static libraries of the toolkit that it is linked with, such as ``"cudadevrt"``.
     """
 
     name: str
     text: str
     user: str
+    libraries: tuple[str, ...] = ()
 
 
 def cache_folder() -> Path | None:
@@ -133,12 +136,16 @@ def compile_kernel(source: KernelSource, arch: str, extra: str = "cu13", folder:
     Raises
     ------
     ImportError
-        If cuda.core or NVRTC is missing.
+        If cuda.core, NVRTC or a library is missing.
     """
     program, options = _import_core(source.user, extra, "Program", "ProgramOptions")
     compiler = f"NVRTC {_nvrtc_version(source.user, extra)}"
+    paths = [_library(source.user, extra, name) for name in source.libraries]
+    compiler += "".join(f" {hashlib.sha256(Path(path).read_bytes()).hexdigest()}" for path in paths)
 
     def build() -> bytes:
+        if paths:
+            return _linked(source, arch, extra, paths)
         return bytes(program(source.text, "c++", options(arch=arch)).compile("cubin").code)
 
     return cached(entry_key(source.text, arch, "cubin", compiler), build, folder)
@@ -211,6 +218,29 @@ def _import_core(user: str, extra: str, *names: str) -> list[Any]:
     if lacking:
         raise _missing(user, f"this cuda.core has no {', '.join(lacking)}", extra)
     return [getattr(core, name) for name in names]
+
+
+def _library(user: str, extra: str, name: str) -> str:
+    """Return the path of a static library of the toolkit."""
+    try:
+        find = import_module("cuda.pathfinder").find_static_lib
+    except (ImportError, AttributeError) as error:
+        raise _missing(user, f"cuda.pathfinder cannot find static libraries ({error})", extra) from error
+    try:
+        return str(find(name))
+    except RuntimeError as error:
+        raise _missing(user, f"the static library {name} is not found ({error})", extra) from error
+
+
+def _linked(source: KernelSource, arch: str, extra: str, paths: list[str]) -> bytes:
+    """Return a cubin of the source and the libraries at these paths."""
+    names = ("Program", "ProgramOptions", "Linker", "LinkerOptions", "ObjectCode")
+    program, options, linker, linker_options, object_code = _import_core(source.user, extra, *names)
+    if not hasattr(object_code, "from_library"):
+        raise _missing(source.user, "this cuda.core's ObjectCode has no from_library", extra)
+    own = program(source.text, "c++", options(arch=arch, relocatable_device_code=True)).compile("cubin")
+    libraries = [object_code.from_library(path) for path in paths]
+    return bytes(linker(own, *libraries, options=linker_options(arch=arch)).link("cubin").code)
 
 
 def _nvrtc_version(user: str, extra: str) -> str:

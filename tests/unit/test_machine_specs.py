@@ -83,7 +83,7 @@ def test_everything_about_tiny_is_estimated():
 def test_files_of_before_there_were_pages_and_graphs_still_load(tmp_path):
     content = copy.deepcopy(TINY)
     fields = [name for name in content["costs"] if name.startswith(("page", "piece", "graph"))]
-    assert len(fields) == 8
+    assert len(fields) == 9
     for device in content["devices"]:
         del device["page"]
     for name in fields:
@@ -95,7 +95,7 @@ def test_files_of_before_there_were_pages_and_graphs_still_load(tmp_path):
     ]
     spec = specs.load(write(tmp_path / "old.json", content))
     assert [device.page for device in spec.devices] == [2 << 20] * 2
-    assert [getattr(spec.costs, name) for name in fields] == [0] * 8
+    assert [getattr(spec.costs, name) for name in fields] == [0] * 9
     assert pages.page_granularity(drivers.sim_driver(spec.to_dict()), 0) == 2 << 20
 
 

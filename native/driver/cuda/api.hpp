@@ -58,7 +58,10 @@
   ENTRY(GraphCreate, 10000) ENTRY(GraphDestroy, 10000) ENTRY(GraphAddEmptyNode, 10000)                 \
   ENTRY(GraphGetNodes, 10000) ENTRY(GraphGetEdges, 12030)                                              \
   ENTRY(GraphInstantiateWithFlags, 11040) ENTRY(GraphExecUpdate, 12000) ENTRY(GraphLaunch, 10000)      \
-  ENTRY(GraphExecDestroy, 10000)
+  ENTRY(GraphExecDestroy, 10000)                                                                       \
+  /* loops in graphs */                                                                                \
+  ENTRY(GraphAddChildGraphNode, 10000) ENTRY(GraphAddKernelNode, 12000) ENTRY(GraphAddNode, 12030)     \
+  ENTRY(GraphConditionalHandleCreate, 12030)
 // clang-format on
 
 namespace stf_places::cuda {

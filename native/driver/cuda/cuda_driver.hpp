@@ -3,14 +3,16 @@
 // One class, its members defined by resource family: cuda_driver.cpp (devices and contexts), sms.cpp (sets of
 // SMs), green_contexts.cpp (contexts of some SMs), streams.cpp (streams and events), memory.cpp (allocation),
 // pages.cpp (memory mapped into reserved addresses), transfers.cpp (copies and fills), work.cpp (host
-// functions, kernels) and graphs.cpp (captures and graphs).
+// functions, kernels), graphs.cpp (captures and graphs) and loops.cpp (graphs within graphs, loops).
 #pragma once
 
 #include "../driver.hpp"
 #include "api.hpp"
 #include "captures.hpp"
+#include "contexts.hpp"
 #include "devices.hpp"
 #include "green_contexts.hpp"
+#include "loops.hpp"
 #include "page_table.hpp"
 
 namespace stf_places::cuda {
@@ -93,6 +95,14 @@ class CudaDriver final : public Driver {
   Status capture_dependencies(StreamHandle stream, std::vector<NodeHandle>* out) override;
   Status add_empty_node(GraphHandle graph, std::span<const NodeHandle> after, NodeHandle* out) override;
   Status end_capture(StreamHandle origin, std::span<const StreamHandle> joined) override;
+  Status add_graph_node(GraphHandle graph, std::span<const NodeHandle> after, GraphHandle child,
+                        NodeHandle* out) override;
+  Status create_condition(GraphHandle graph, ContextHandle context, ConditionHandle* out) override;
+  Status add_loop_node(GraphHandle graph, std::span<const NodeHandle> after, ConditionHandle condition,
+                       ContextHandle context, GraphHandle* body, NodeHandle* out) override;
+  Status add_condition_node(GraphHandle graph, std::span<const NodeHandle> after, ConditionHandle condition,
+                            const LoopCondition& when, Address kernel, ContextHandle context,
+                            NodeHandle* out) override;
   Status graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes,
                      std::vector<std::pair<NodeHandle, NodeHandle>>* edges) override;
   Status instantiate_graph(GraphHandle graph, GraphExecHandle* out) override;
@@ -117,17 +127,31 @@ class CudaDriver final : public Driver {
   Status fill_wide(Address to, const unsigned char* value, std::size_t width, std::size_t count,
                    StreamHandle stream);
   Status fill_host(Address to, const void* value, std::size_t width, std::size_t count, StreamHandle stream);
+  // Graphs belong to no context, but some calls insist on one: then, and only then, one is made current.
   template <class Operation>
-  Status in_some_context(Operation operation);
+  Status in_some_context(Operation operation) {
+    Status status = operation();
+    if (status.ok() || status.failure().raw != CUDA_ERROR_INVALID_CONTEXT) return status;
+    CUcontext context = nullptr;
+    if (!devices_.any_context(&context).ok()) return status;
+    ContextScope scope(api_, context);
+    if (!scope.status().ok()) return status;
+    return operation();
+  }
   Status set_next(CUstream stream, std::span<CUgraphNode> nodes);
-  Status join_leaves(CUstream origin, std::span<const StreamHandle> joined);
+  Status let_go_of_streams(StreamHandle origin, std::span<const StreamHandle> joined);
+  Status needs_loops(const char* call);
 
   Api api_;
   Devices devices_{api_};
   GreenContexts greens_;
   PageTable pages_;
   Captures captures_;
+  LoopBodies bodies_;
 };
+
+// Nodes of the seam as the driver's own.
+std::span<CUgraphNode> node_pointers(std::span<const NodeHandle> nodes);
 
 // A handle of the seam as the driver's own pointer type, and back.
 template <class Pointer>

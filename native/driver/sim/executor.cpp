@@ -83,11 +83,7 @@ bool Machine::make_next(Lock& lock, Batch& batch) {
 }
 
 // Whether an earlier failure keeps the operation from being run.
-bool Machine::skips(const Operation* operation) {
-  const Stream& stream = *operation->stream;
-  if (lost_[stream.device] != nullptr) return true;
-  return stream.failure != nullptr && operation->sequence <= stream.failure->reported_at;
-}
+bool Machine::skips(const Operation* operation) { return failed_on(operation->stream, operation->sequence); }
 
 void Machine::make_effect(Lock& lock, Operation* operation, Batch& batch) {
   Stream& stream = *operation->stream;

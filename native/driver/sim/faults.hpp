@@ -1,9 +1,9 @@
 // Failures that a test orders in advance.
 //
 // What counts as an operation of a kind: `allocation` each allocate_* and map_pages call; `copy` each copy
-// and fill; `launch` each host_work and end_body; `event` each create_event, record_event and wait_event;
-// `host_function` each host_function; `green_context` each create_green_context. Only calls with valid
-// arguments count.
+// and fill; `launch` each host_work and end_body, and each time that a loop's condition is set; `event` each
+// create_event, record_event and wait_event; `host_function` each host_function; `green_context` each
+// create_green_context. Only calls with valid arguments count.
 #pragma once
 
 #include <cstdint>

@@ -14,6 +14,9 @@ class Planner {
 
   Layout plan() {
     for (std::uint32_t at = 0; at < nodes_.size(); ++at) place(at);
+    for (const auto& node : nodes_) {
+      if (node->kind == OperationKind::loop) layout_.bodies.push_back(lay_out(node->inner));
+    }
     std::vector<bool> followed(nodes_.size(), false);
     for (const auto& node : nodes_) {
       for (const std::uint32_t before : node->after) followed[before] = true;
@@ -91,6 +94,47 @@ bool same_places(const Node& a, const Node& b) {
   return same_fill && a.transfer.to_at == b.transfer.to_at && a.transfer.from_at == b.transfer.from_at;
 }
 
+// Puts nodes behind one another into one list, with edges by the positions there.
+class Flattening {
+ public:
+  // Adds nodes, the first ones behind `before`, and returns their last ones.
+  std::vector<std::uint32_t> add(const Nodes& nodes, const std::vector<std::uint32_t>& before) {
+    std::vector<std::vector<std::uint32_t>> ends;  // by node, what stands for it
+    std::vector<bool> followed(nodes.size(), false);
+    for (const auto& node : nodes) {
+      std::vector<std::uint32_t> after = node->after.empty() ? before : std::vector<std::uint32_t>();
+      for (const std::uint32_t one : node->after) {
+        after.insert(after.end(), ends[one].begin(), ends[one].end());
+        followed[one] = true;
+      }
+      ends.push_back(put(*node, ordered(std::move(after))));
+    }
+    std::vector<std::uint32_t> last;
+    for (std::size_t at = 0; at < nodes.size(); ++at) {
+      if (!followed[at]) last.insert(last.end(), ends[at].begin(), ends[at].end());
+    }
+    return ordered(std::move(last));
+  }
+
+  Nodes take() && { return std::move(flat_); }
+
+ private:
+  std::vector<std::uint32_t> put(const Node& node, std::vector<std::uint32_t> after) {
+    if (node.kind == OperationKind::graph) {
+      // One node before the graph and one behind it, so that edges do not multiply.
+      const std::vector<std::uint32_t> begin = after.size() > 1 ? put(Node{}, after) : after;
+      std::vector<std::uint32_t> last = node.inner.empty() ? begin : add(node.inner, begin);
+      return last.size() == 1 ? last : put(Node{}, std::move(last));
+    }
+    auto copy = std::make_shared<Node>(node);
+    copy->after = std::move(after);
+    flat_.push_back(std::move(copy));
+    return {static_cast<std::uint32_t>(flat_.size() - 1)};
+  }
+
+  Nodes flat_;
+};
+
 }  // namespace
 
 Layout lay_out(const Nodes& nodes) { return Planner(nodes).plan(); }
@@ -98,8 +142,38 @@ Layout lay_out(const Nodes& nodes) { return Planner(nodes).plan(); }
 bool same_shape(const Nodes& now, const Nodes& next) {
   return std::equal(now.begin(), now.end(), next.begin(), next.end(), [](const auto& a, const auto& b) {
     return a->kind == b->kind && a->context == b->context && a->priority == b->priority &&
-           a->after == b->after && same_places(*a, *b);
+           a->after == b->after && same_places(*a, *b) && same_shape(a->inner, b->inner);
   });
+}
+
+std::size_t count_all(const Nodes& nodes) {
+  std::size_t count = nodes.size();
+  for (const auto& node : nodes) count += count_all(node->inner);
+  return count;
+}
+
+Nodes stripped(const Nodes& nodes) {
+  Nodes bare;
+  for (const auto& node : nodes) {
+    auto copy = std::make_shared<Node>();
+    copy->kind = node->kind;
+    copy->context = node->context;
+    copy->priority = node->priority;
+    copy->after = node->after;
+    copy->transfer = node->transfer;
+    copy->inner = stripped(node->inner);
+    copy->condition = node->condition;
+    bare.push_back(std::move(copy));
+  }
+  return bare;
+}
+
+Nodes flattened(const Nodes& nodes) {
+  const auto is_graph = [](const auto& node) { return node->kind == OperationKind::graph; };
+  if (std::none_of(nodes.begin(), nodes.end(), is_graph)) return nodes;
+  Flattening flattening;
+  flattening.add(nodes, {});
+  return std::move(flattening).take();
 }
 
 std::vector<std::uint32_t> ordered(std::vector<std::uint32_t> positions) {

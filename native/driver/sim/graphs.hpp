@@ -5,10 +5,12 @@
 // machine: a node takes the lane of a dependency that is the last one there, or a lane that is behind a
 // dependency already, and a new one otherwise. Records and waits stand for the edges between lanes. So edges
 // and nothing else order the nodes, and effects, clock, faults and race detection treat them as what they do
-// on streams.
+// on streams. The body of a loop has lanes of its own; its first nodes wait for what the loop waits for, and
+// the loop's lane for its last ones, round after round.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,13 +48,16 @@ struct NodeCode {
   }
 };
 
+struct Node;
+using Nodes = std::vector<std::shared_ptr<const Node>>;
+
 struct Node {
   OperationKind kind = OperationKind::empty;
-  ContextHandle context = 0;  // of the stream that it was recorded on; 0: an empty node
+  ContextHandle context = 0;  // of the stream that it was recorded on; 0: an empty node or a graph
   int priority = 0;
   std::vector<std::uint32_t> after;  // positions of earlier nodes, ascending
   Transfer transfer;
-  std::unique_ptr<NodeCode> code;
+  std::shared_ptr<NodeCode> code;
   // Of host work.
   std::string symbol;
   double cost_us = -1;
@@ -60,19 +65,42 @@ struct Node {
   int waves = 1;
   std::vector<Access> accesses;
   std::uint64_t whole = 0;
+  // Of graphs, and of loops in an executable.
+  Nodes inner;
+  ConditionHandle condition = 0;  // of loops, and of what sets one
+  LoopCondition when;
   // What its ends or accesses lay in when it was recorded, by number; 0: nothing of the machine's.
   std::vector<std::uint64_t> allocations;
 
   Work work() const { return {symbol, cost_us, sms, waves, accesses, whole}; }
 };
 
-using Nodes = std::vector<std::shared_ptr<const Node>>;
-
 struct Graph {
   GraphHandle handle = 0;
   Nodes nodes;
+  std::vector<GraphHandle> bodies;      // of its loops
+  GraphHandle owner = 0;                // of a body: the graph that the loop is in
+  ConditionHandle condition = 0;        // of a body: that of its loop
+  ContextHandle context = 0;            // of a body: that of its loop
   std::vector<StreamHandle> recording;  // streams that take part in its capture, the origin first
   bool failed = false;                  // a capture into it did
+};
+
+constexpr NodeHandle node_handle(const Graph& graph, std::size_t position) {
+  return (graph.handle << 32) | (position + 1);
+}
+
+// The condition of a loop.
+struct Condition {
+  GraphHandle graph = 0;  // that the loop is in
+  ContextHandle context = 0;
+  GraphHandle body = 0;  // of its loop, once there is one
+};
+
+// What a condition is while its graph is launched.
+struct ConditionState {
+  bool value = true;
+  std::uint64_t rounds = 0;  // of its loop, the one that runs included; 0: it does not run
 };
 
 // Which lane a node is on, and whether others wait for it.
@@ -91,6 +119,7 @@ struct Layout {
   std::vector<Step> steps;  // by node
   std::vector<Lane> lanes;
   std::vector<std::uint32_t> leaves;
+  std::vector<Layout> bodies;  // of the loops, one after the other
 };
 
 struct GraphExec {
@@ -99,12 +128,23 @@ struct GraphExec {
   bool rests = false;       // its host code is gone
   Record* last = nullptr;   // the end of the last launch
   std::vector<Nodes> kept;  // of before updates, while launches may still use them
+  bool launching = false;   // a launch is being submitted; others wait for that
+  std::map<ConditionHandle, ConditionState> conditions;
 };
 
 Layout lay_out(const Nodes& nodes);
 
 // Whether an executable of `now` can do what `next` does.
 bool same_shape(const Nodes& now, const Nodes& next);
+
+// All nodes, those of bodies and of graphs within included.
+std::size_t count_all(const Nodes& nodes);
+
+// Copies of the nodes without what they touch and call.
+Nodes stripped(const Nodes& nodes);
+
+// Puts graphs that are nodes in their place: what is behind one comes behind all of its last nodes.
+Nodes flattened(const Nodes& nodes);
 
 // Sorted and each once.
 std::vector<std::uint32_t> ordered(std::vector<std::uint32_t> positions);

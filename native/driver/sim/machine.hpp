@@ -8,7 +8,8 @@
 // a simulation can do, submitting), machine_partitions.cpp (SMs, green contexts), machine_streams.cpp,
 // machine_events.cpp, machine_memory.cpp (also copies, fills), machine_pages.cpp (page-mapped memory),
 // machine_work.cpp (host functions, work, bodies), machine_graphs.cpp (recording graphs),
-// machine_launches.cpp (executables of graphs), executor.cpp (making effects).
+// machine_launches.cpp (executables of graphs), machine_loops.cpp (loops: what is put into graphs),
+// machine_rounds.cpp (loops: running them), executor.cpp (making effects).
 #pragma once
 
 #include <algorithm>
@@ -116,6 +117,14 @@ class Machine final : public SimDriver {
   Status capture_dependencies(StreamHandle stream, std::vector<NodeHandle>* out) override;
   Status add_empty_node(GraphHandle graph, std::span<const NodeHandle> after, NodeHandle* out) override;
   Status end_capture(StreamHandle origin, std::span<const StreamHandle> joined) override;
+  Status add_graph_node(GraphHandle graph, std::span<const NodeHandle> after, GraphHandle child,
+                        NodeHandle* out) override;
+  Status create_condition(GraphHandle graph, ContextHandle context, ConditionHandle* out) override;
+  Status add_loop_node(GraphHandle graph, std::span<const NodeHandle> after, ConditionHandle condition,
+                       ContextHandle context, GraphHandle* body, NodeHandle* out) override;
+  Status add_condition_node(GraphHandle graph, std::span<const NodeHandle> after, ConditionHandle condition,
+                            const LoopCondition& when, Address kernel, ContextHandle context,
+                            NodeHandle* out) override;
   Status graph_nodes(GraphHandle graph, std::vector<NodeHandle>* nodes,
                      std::vector<std::pair<NodeHandle, NodeHandle>>* edges) override;
   Status instantiate_graph(GraphHandle graph, GraphExecHandle* out) override;
@@ -227,12 +236,50 @@ class Machine final : public SimDriver {
   Status find_nodes(const char* call, const Graph& graph, std::span<const NodeHandle> nodes,
                     std::vector<std::uint32_t>* out) const;
   void start_recording(Graph* graph, Stream* stream);
-  // Makes an operation whose accesses lie in `found` a node of the graph that its stream records.
+  // Adds a node whose accesses lie in `found`.
+  NodeHandle add_node(Graph* graph, Node node, std::span<Allocation* const> found);
+  // Makes an operation a node of the graph that its stream records.
   void record(Stream* stream, Node node, std::span<Allocation* const> found);
-  Status check_launch(const char* call, const GraphExec& exec);
+  // Moves a graph and the bodies in it to `out`.
+  void take_graph(GraphHandle handle, std::vector<std::unique_ptr<Graph>>* out);
+  // The nodes of a graph as an executable has them.
+  Status nodes_of(const char* call, const Graph& graph, Nodes* out) const;
+  Status check_lanes(const char* call, const Layout& layout);
+  void make_lanes(Layout* layout);
+  void close_lanes(const Layout& layout);
+  // The same as find_graph_exec, once no launch of it is being submitted.
+  Status find_settled_exec(Lock& lock, const char* call, GraphExecHandle handle, GraphExec** out);
+  // Adds what the nodes touch to `found`.
+  Status check_nodes(const char* call, const Nodes& nodes, const Layout& layout, const std::string& where,
+                     std::vector<Allocation*>* found);
   Status check_node(const char* call, const Stream* lane, const Node& node, std::vector<Allocation*>* found);
-  void put_launch(GraphExec* exec, Stream* stream);
-  void put_node(Stream* lane, const Node& node, std::span<Allocation* const> found);
+  void put_launch(Lock& lock, GraphExec* exec, Stream* stream);
+  // Submits nodes behind what is on the stream, and makes it wait for them.
+  struct Submission {
+    Lock& lock;
+    GraphExec* exec;
+    double node_us;  // what each node costs the host
+    double edge_us;
+    bool first;  // whether nothing has been let in between since all was checked
+    std::span<Allocation* const> found;
+  };
+  void put_nodes(Submission& submission, const Nodes& nodes, const Layout& layout, Stream* stream);
+  void put_node(Submission& submission, Stream* lane, const Node& node);
+
+  // -- Loops (machine_loops.cpp, machine_rounds.cpp) --
+  Status find_condition(const char* call, ConditionHandle handle, Condition** out);
+  Status check_body(const char* call, const Graph& body, const Node& node) const;
+  Status check_setting(const char* call, const Graph& graph, ConditionHandle handle,
+                       ContextHandle context) const;
+  void put_loop(Submission& submission, const Node& node, const Layout& body, Stream* lane);
+  void put_condition(Submission& submission, Stream* lane, const Node& node,
+                     std::span<Allocation* const> found);
+  bool goes_on(const Node& node, const ConditionState& state) const;
+  // Whether an earlier failure keeps an operation of the lane from being run.
+  bool failed_on(const Stream* lane, std::uint64_t sequence) const;
+  // Lets what is submitted to the lane from now on fail, without a call that does.
+  void fail_lane(Stream* lane, const Failure& failure);
+
   bool launches_done(const GraphExec& exec);
 
   // -- Making effects (executor.cpp) --
@@ -321,6 +368,7 @@ class Machine final : public SimDriver {
 
   mutable std::mutex mutex_;
   std::condition_variable turn_ended_;
+  std::condition_variable launched_;
   std::thread::id executor_;  // nobody: std::thread::id()
 
   double now_ = 0;
@@ -342,6 +390,8 @@ class Machine final : public SimDriver {
   std::vector<Unreclaimed> unreclaimed_;
   std::map<GraphHandle, std::unique_ptr<Graph>> graphs_;
   std::map<GraphExecHandle, std::unique_ptr<GraphExec>> graph_execs_;
+  std::map<ConditionHandle, Condition> conditions_;
+  ConditionHandle last_condition_ = 0;
   std::uint32_t last_graph_ = 0;      // the last handle of a graph or executable
   std::vector<Allocation*> touched_;  // by what is being submitted
   Reach reach_;                       // of work that is being submitted

@@ -112,7 +112,8 @@ std::size_t Machine::live_allocations() const {
 
 std::size_t Machine::live_graphs() const {
   const Lock lock(mutex_);
-  return graphs_.size() + graph_execs_.size();
+  const auto own = [](const auto& graph) { return graph.second->owner == 0; };
+  return std::count_if(graphs_.begin(), graphs_.end(), own) + graph_execs_.size();
 }
 
 std::uint64_t Machine::operations() const {

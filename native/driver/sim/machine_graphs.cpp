@@ -11,10 +11,6 @@ namespace {
 
 constexpr int cuda_12_3 = 12030;
 
-constexpr NodeHandle node_handle(const Graph& graph, std::size_t position) {
-  return (graph.handle << 32) | (position + 1);
-}
-
 }  // namespace
 
 // ---- Looking up ----
@@ -38,6 +34,12 @@ Status Machine::find_recorded_graph(const char* call, GraphHandle handle, Graph*
   if (graph->failed) {
     return fail(Code::invalid_value, call,
                 "the capture into graph " + std::to_string(handle) + " failed, so it is of no use");
+  }
+  if (graph->owner != 0) {
+    return fail(Code::invalid_value, call,
+                "graph " + std::to_string(handle) + " is the body of a loop in graph " +
+                    std::to_string(graph->owner) +
+                    ": nodes can be added to it, and it is instantiated and destroyed with that graph");
   }
   *out = graph;
   return {};
@@ -104,14 +106,21 @@ Status Machine::create_graph(GraphHandle* out) {
 Status Machine::destroy_graph(GraphHandle handle) {
   constexpr const char* call = "destroy_graph";
   if (Status status = fork_.check(call); !status) return status;
-  std::unique_ptr<Graph> gone;  // lets go of host code once the mutex is free again
+  std::vector<std::unique_ptr<Graph>> gone;  // lets go of host code once the mutex is free again
   const Lock lock(mutex_);
   Graph* graph = nullptr;
   if (Status status = find_graph(call, handle, &graph); !status) return status;
-  if (!graph->recording.empty()) return find_recorded_graph(call, handle, &graph);
-  gone = std::move(graphs_.at(handle));
-  graphs_.erase(handle);
+  if (!graph->recording.empty() || graph->owner != 0) return find_recorded_graph(call, handle, &graph);
+  take_graph(handle, &gone);
   return {};
+}
+
+void Machine::take_graph(GraphHandle handle, std::vector<std::unique_ptr<Graph>>* out) {
+  const auto found = graphs_.find(handle);
+  for (const GraphHandle body : found->second->bodies) take_graph(body, out);
+  out->push_back(std::move(found->second));
+  graphs_.erase(found);
+  std::erase_if(conditions_, [&](const auto& one) { return one.second.graph == handle; });
 }
 
 Status Machine::graph_nodes(GraphHandle handle, std::vector<NodeHandle>* nodes,
@@ -195,10 +204,16 @@ Status Machine::add_empty_node(GraphHandle handle, std::span<const NodeHandle> a
   Node node;
   if (Status status = find_graph(call, handle, &graph); !status) return status;
   if (Status status = find_nodes(call, *graph, after, &node.after); !status) return status;
-  graph->nodes.push_back(std::make_shared<const Node>(std::move(node)));
-  *out = node_handle(*graph, graph->nodes.size() - 1);
-  now_ += spec_.costs.graph_node;
+  *out = add_node(graph, std::move(node), {});
   return {};
+}
+
+NodeHandle Machine::add_node(Graph* graph, Node node, std::span<Allocation* const> found) {
+  for (const Allocation* allocation : found)
+    node.allocations.push_back(allocation == nullptr ? 0 : allocation->id);
+  graph->nodes.push_back(std::make_shared<const Node>(std::move(node)));
+  now_ += spec_.costs.graph_node;
+  return node_handle(*graph, graph->nodes.size() - 1);
 }
 
 void Machine::record(Stream* stream, Node node, std::span<Allocation* const> found) {
@@ -206,11 +221,8 @@ void Machine::record(Stream* stream, Node node, std::span<Allocation* const> fou
   node.context = stream->context;
   node.priority = stream->priority;
   node.after = std::move(stream->after);
-  for (const Allocation* allocation : found)
-    node.allocations.push_back(allocation == nullptr ? 0 : allocation->id);
   stream->after.assign(1, static_cast<std::uint32_t>(graph->nodes.size()));
-  graph->nodes.push_back(std::make_shared<const Node>(std::move(node)));
-  now_ += spec_.costs.graph_node;
+  add_node(graph, std::move(node), found);
 }
 
 Status Machine::end_capture(StreamHandle origin, std::span<const StreamHandle> joined) {

@@ -52,6 +52,7 @@ struct CallCosts {
   double graph_launch = 0;
   double graph_launch_node = 0;  // and on top of it each node
   double graph_launch_edge = 0;  // and each edge off a straight line: from one lane to another
+  double graph_round = 0;        // start to end of setting a loop's condition; costs the thread nothing
 };
 
 struct MachineSpec {

@@ -10,6 +10,8 @@ std::string text_of(OperationKind kind, std::size_t nbytes, const std::string& s
       return "a fill of " + std::to_string(nbytes) + " bytes";
     case OperationKind::host_function:
       return "a host function";
+    case OperationKind::condition:
+      return "the condition of a loop";
     default:
       return symbol.empty() ? "an unnamed task" : "task '" + symbol + "'";
   }

@@ -32,7 +32,11 @@ enum class OperationKind : std::uint8_t {
   wait,
   release,
   allocation,
-  empty  // a node of a graph that does nothing
+  // Of nodes of graphs alone:
+  empty,  // does nothing
+  graph,  // a whole graph
+  loop,
+  condition  // sets that of a loop
 };
 
 // "a copy of 64 bytes", "task 'add'".
@@ -134,6 +138,7 @@ struct Stream {
   bool is_default = false;
   bool internal = false;        // a lane of a graph's executable
   bool closed = false;          // destroyed by the caller; kept until its work is done
+  int launching = 0;            // launches on it that are being submitted
   std::uint64_t submitted = 0;  // sequence number of its last operation
 
   EffectQueue lane;  // chaos order only
@@ -156,7 +161,7 @@ struct Stream {
   Graph* graph = nullptr;            // that it records
   std::vector<std::uint32_t> after;  // the nodes of it that the next one depends on
 
-  bool idle() const { return effected == submitted && timed == submitted; }
+  bool idle() const { return launching == 0 && effected == submitted && timed == submitted; }
 };
 
 struct Event {

@@ -58,7 +58,7 @@ class SimDriver : public Driver {
   virtual std::vector<TimelineEntry> timeline() const = 0;  // finished operations in order of start
   virtual std::size_t used_memory(int device) const = 0;    // bytes
   virtual std::size_t live_allocations() const = 0;         // all kinds and reserved ranges, whole machine
-  virtual std::size_t live_graphs() const = 0;              // graphs and executables
+  virtual std::size_t live_graphs() const = 0;              // graphs (bodies not counted) and executables
   virtual std::uint64_t operations() const = 0;             // submitted so far
   virtual Status drain() = 0;                               // run everything that is pending
   // The SMs that kernels on this context's streams can run on, ascending; empty when there is no such

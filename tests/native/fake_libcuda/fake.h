@@ -28,8 +28,9 @@ typedef struct NodeList {
 typedef struct Stream {
   Context* context;
   int alive;
-  Capture* capture; /* the last in which it took part, over or not */
-  NodeList next;    /* what its next node comes after */
+  Capture* capture;      /* the last in which it took part, over or not */
+  NodeList next;         /* what its next node comes after */
+  struct Stream* member; /* the one that joined the capture before it */
 } Stream;
 typedef struct Event {
   Context* context;
@@ -41,7 +42,7 @@ typedef struct Event {
 
 /* What a stream does, at once or as the node of a graph. */
 typedef struct Operation {
-  enum { NOTHING, COPY, FILL, CALL } kind;
+  enum { NOTHING, COPY, FILL, CALL, KERNEL } kind;
   char* to;
   const char* from;
   size_t nbytes;                     /* of a copy */
@@ -50,6 +51,13 @@ typedef struct Operation {
   void (*function)(void*);
   void* argument;
 } Operation;
+
+/* What a handle points to; tests make some. */
+typedef struct Kernel {
+  void (*body)(const unsigned* dims, const char* parameters);
+  uint64_t count;
+  const uint64_t* sizes; /* bytes of each parameter */
+} Kernel;
 
 typedef struct Entry {
   const char* name;
@@ -61,6 +69,7 @@ extern const Entry green_entries[];
 extern const Entry page_entries[];
 extern const Entry graph_entries[];
 extern const Entry kernel_entries[];
+extern const Entry loop_entries[];
 
 static const size_t device_memory = (size_t)1 << 30;
 
@@ -79,6 +88,9 @@ int is_destroyed(const Context* context);
 int device_of(Stream* stream);
 
 void perform(const Operation* operation);
+/* The operation of a kernel with these dimensions: of the grid, of a block, bytes of shared memory. */
+Result kernel_operation(const void* kernel, const unsigned* dims, void** parameters, void** extra,
+                        Operation* out);
 Result submit(Stream* stream, const Operation* operation);
 Result not_captured(Stream* stream);   /* else the capture is void */
 Result no_stream_captured(int device); /* likewise */

@@ -1,12 +1,12 @@
 /* Captures and graphs of the stand-in. A launch really does what was recorded, node by node.
  *
- * Stricter than the real driver is known to be: what ends a capture has to come after every node of the
- * graph, and memory is not allocated or freed in a capture. As seen with the real one, a capture that does
- * not end well takes its graph along.
+ * Stricter than the real driver is known to be: memory is not allocated or freed in a capture. As seen with
+ * the real one (13.0), a capture ends well when of each stream that takes part the last nodes were waited
+ * for, or set to none, or come before what its origin is at; and one that does not takes its graph along.
  */
-#include <string.h>
+#include "fake_graphs.h"
 
-#include "fake.h"
+#include <string.h>
 
 enum {
   STREAM_CAPTURE_UNSUPPORTED = 900,
@@ -22,23 +22,10 @@ enum {
   USE_NODE_PRIORITY = 8,
 };
 
-typedef struct Node {
-  struct Graph* graph;
-  size_t index; /* in its graph */
-  Operation operation;
-  Context* context;
-  NodeList after;
-  int marked;
-} Node;
-typedef struct Graph {
-  int alive;
-  Capture* capture; /* the last one */
-  NodeList all;     /* in the order in which they were added, hence from first to last */
-  size_t room;
-} Graph;
 struct Capture {
   Graph* graph;
   Stream* origin;
+  Stream* members; /* the last one that joined, the origin first of all */
   int open;
   int invalid;
   Capture* earlier; /* of all that were ever begun */
@@ -65,13 +52,13 @@ static Capture* capture_of(Stream* stream) {
   if ((uintptr_t)stream <= 2 || stream->capture == NULL || !stream->capture->open) return NULL;
   return stream->capture;
 }
-static int belong_to(const Graph* graph, Node* const* nodes, size_t count) {
+int belong_to(const Graph* graph, Node* const* nodes, size_t count) {
   for (size_t i = 0; i < count; ++i)
     if (nodes[i] == NULL || nodes[i]->graph != graph) return 0;
   return 1;
 }
-static Node* add(Graph* graph, const Operation* operation, Context* context, Node* const* after,
-                 size_t count) {
+Node* append_node(Graph* graph, const Operation* operation, Context* context, Node* const* after,
+                  size_t count) {
   Node* made = (Node*)calloc(1, sizeof(Node));
   made->graph = graph;
   made->index = graph->all.count;
@@ -93,7 +80,8 @@ Result submit(Stream* stream, const Operation* operation) {
     return OK;
   }
   if (capture->invalid) return STREAM_CAPTURE_INVALIDATED;
-  Node* made = add(capture->graph, operation, stream->context, stream->next.nodes, stream->next.count);
+  Node* made =
+      append_node(capture->graph, operation, stream->context, stream->next.nodes, stream->next.count);
   replace(&stream->next, copy_of(&made, 1));
   return OK;
 }
@@ -136,12 +124,17 @@ Result wait_captured(Stream* stream, Event* event) {
     return STREAM_CAPTURE_MERGE;
   }
   if (event->capture->invalid) return own == NULL ? INVALID_VALUE : STREAM_CAPTURE_INVALIDATED;
-  if (own == NULL) replace(&stream->next, copy_of(NULL, 0));
+  if (own == NULL) {
+    replace(&stream->next, copy_of(NULL, 0));
+    stream->member = event->capture->members;
+    event->capture->members = stream;
+  }
   stream->capture = event->capture;
   size_t had = stream->next.count, more = event->stands_for.count;
   NodeList both = {(Node**)malloc((had + more) * sizeof(Node*)), had + more};
   if (had > 0) memcpy(both.nodes, stream->next.nodes, had * sizeof(Node*));
   if (more > 0) memcpy(both.nodes + had, event->stands_for.nodes, more * sizeof(Node*));
+  for (size_t i = 0; i < more; ++i) event->stands_for.nodes[i]->awaited = 1;
   replace(&stream->next, both);
   return OK;
 }
@@ -157,7 +150,8 @@ static Result capture_to_graph(Stream* stream, Graph* graph, Node* const* after,
   if (capture_of(stream) != NULL || (graph->capture != NULL && graph->capture->open)) return ILLEGAL_STATE;
   Capture* made = (Capture*)calloc(1, sizeof(Capture));
   made->graph = graph;
-  made->origin = stream;
+  made->origin = made->members = stream;
+  stream->member = NULL;
   made->open = 1;
   graph->capture = stream->capture = made;
   made->earlier = __atomic_load_n(&captures, __ATOMIC_ACQUIRE);
@@ -189,17 +183,20 @@ static Result capture_info(Stream* stream, int* state, uint64_t* id, Graph** gra
   *count = stream->next.count;
   return OK;
 }
-static int reaches_all(const Graph* graph, const NodeList* last) {
-  size_t reached = 0;
-  for (size_t i = 0; i < graph->all.count; ++i) graph->all.nodes[i]->marked = 0;
+/* Whether what each stream is at was waited for, or comes before what the origin is at. */
+static int is_joined(const Capture* capture) {
+  const NodeList* all = &capture->graph->all;
+  const NodeList* last = &capture->origin->next;
+  for (size_t i = 0; i < all->count; ++i) all->nodes[i]->marked = 0;
   for (size_t i = 0; i < last->count; ++i) last->nodes[i]->marked = 1;
-  for (size_t i = graph->all.count; i-- > 0;) {
-    Node* node = graph->all.nodes[i];
-    if (!node->marked) continue;
-    ++reached;
-    for (size_t k = 0; k < node->after.count; ++k) node->after.nodes[k]->marked = 1;
+  for (size_t i = all->count; i-- > 0;) {
+    const Node* node = all->nodes[i];
+    for (size_t k = 0; node->marked && k < node->after.count; ++k) node->after.nodes[k]->marked = 1;
   }
-  return reached == graph->all.count;
+  for (const Stream* stream = capture->members; stream != NULL; stream = stream->member)
+    for (size_t i = 0; i < stream->next.count; ++i)
+      if (!stream->next.nodes[i]->marked && !stream->next.nodes[i]->awaited) return 0;
+  return 1;
 }
 static Result end_capture(Stream* stream, Graph** out) {
   ENTER("cuStreamEndCapture");
@@ -209,9 +206,9 @@ static Result end_capture(Stream* stream, Graph** out) {
   if (capture == NULL) return ILLEGAL_STATE;
   if (capture->origin != stream) return STREAM_CAPTURE_UNMATCHED;
   capture->open = 0;
-  Result result = capture->invalid                             ? STREAM_CAPTURE_INVALIDATED
-                  : reaches_all(capture->graph, &stream->next) ? OK
-                                                               : STREAM_CAPTURE_UNJOINED;
+  Result result = capture->invalid     ? STREAM_CAPTURE_INVALIDATED
+                  : is_joined(capture) ? OK
+                                       : STREAM_CAPTURE_UNJOINED;
   if (result == OK)
     *out = capture->graph;
   else
@@ -228,15 +225,16 @@ static Result graph_create(Graph** out, unsigned flags) {
 }
 static Result graph_destroy(Graph* graph) {
   ENTER("cuGraphDestroy");
-  if (!graph->alive) return INVALID_VALUE; /* a crash in the real one, at times */
-  graph->alive = 0;                        /* kept, so that its nodes can say that they are gone */
+  if (!graph->alive || graph->loop != NULL) return INVALID_VALUE; /* a crash in the real one, at times */
+  graph->alive = 0; /* kept, so that its nodes can say that they are gone */
+  end_bodies(graph);
   return OK;
 }
 static Result add_empty(Node** out, Graph* graph, Node* const* after, size_t count) {
   static const Operation nothing;
   ENTER("cuGraphAddEmptyNode");
   if (!graph->alive || !belong_to(graph, after, count)) return INVALID_VALUE;
-  *out = add(graph, &nothing, NULL, after, count);
+  *out = append_node(graph, &nothing, NULL, after, count);
   return OK;
 }
 static Result graph_nodes(Graph* graph, Node** out, size_t* count) {
@@ -264,27 +262,32 @@ static Result graph_edges(Graph* graph, Node** from, Node** to, uint64_t* data, 
 }
 
 /* Executables. */
-static void clone(Graph* into, const Graph* graph) {
+void clone_graph(Graph* into, const Graph* graph) {
   for (size_t i = 0; i < graph->all.count; ++i) {
     const Node* node = graph->all.nodes[i];
-    Node* made = add(into, &node->operation, node->context, node->after.nodes, node->after.count);
+    Node* made = append_node(into, &node->operation, node->context, node->after.nodes, node->after.count);
     for (size_t k = 0; k < made->after.count; ++k)
       made->after.nodes[k] = into->all.nodes[made->after.nodes[k]->index];
+    made->condition = node->condition;
+    if (node->inner == NULL) continue;
+    made->inner = (Graph*)calloc(1, sizeof(Graph));
+    clone_graph(made->inner, node->inner);
   }
 }
-static int is_open(const Graph* graph) { return graph->capture != NULL && graph->capture->open; }
+int is_open(const Graph* graph) { return graph->capture != NULL && graph->capture->open; }
 static Result instantiate(Exec** out, Graph* graph, unsigned long long flags) {
   ENTER("cuGraphInstantiateWithFlags");
   NEEDS_CONTEXT;
-  if (!graph->alive || is_open(graph) || flags != USE_NODE_PRIORITY) return INVALID_VALUE;
+  if (!graph->alive || graph->loop != NULL || is_open(graph) || flags != USE_NODE_PRIORITY)
+    return INVALID_VALUE;
   *out = (Exec*)calloc(1, sizeof(Exec));
   (*out)->alive = 1;
-  clone(&(*out)->copy, graph);
+  clone_graph(&(*out)->copy, graph);
   return OK;
 }
 static int node_fits(const Node* node, const Node* other) {
   if (node->operation.kind != other->operation.kind || node->context != other->context) return 0;
-  if (node->after.count != other->after.count) return 0;
+  if (node->after.count != other->after.count || node->inner != NULL || other->inner != NULL) return 0;
   for (size_t i = 0; i < node->after.count; ++i)
     if (node->after.nodes[i]->index != other->after.nodes[i]->index) return 0;
   return 1;
@@ -309,16 +312,23 @@ static void run_after_others(Node* node) {
   if (node->marked) return;
   node->marked = 1;
   for (size_t i = 0; i < node->after.count; ++i) run_after_others(node->after.nodes[i]);
-  perform(&node->operation);
+  if (node->inner != NULL)
+    run_inner(node);
+  else
+    perform(&node->operation);
+}
+void run_all(Graph* graph) {
+  NodeList* all = &graph->all;
+  int last_first = number("FAKE_LAST_FIRST", 0);
+  for (size_t i = 0; i < all->count; ++i) all->nodes[i]->marked = 0;
+  for (size_t i = 0; i < all->count; ++i) run_after_others(all->nodes[last_first ? all->count - 1 - i : i]);
 }
 static Result launch(Exec* exec, Stream* stream) {
   ENTER("cuGraphLaunch");
   NEEDS_STREAM(stream);
   if (!exec->alive || capture_of(stream) != NULL) return INVALID_VALUE;
-  NodeList* all = &exec->copy.all;
-  int last_first = number("FAKE_LAST_FIRST", 0);
-  for (size_t i = 0; i < all->count; ++i) all->nodes[i]->marked = 0;
-  for (size_t i = 0; i < all->count; ++i) run_after_others(all->nodes[last_first ? all->count - 1 - i : i]);
+  reset_conditions(&exec->copy);
+  run_all(&exec->copy);
   return OK;
 }
 static Result exec_destroy(Exec* exec) {

@@ -3,12 +3,6 @@
 
 #include "fake.h"
 
-/* What a handle points to; tests make it. */
-typedef struct Kernel {
-  void (*body)(const unsigned* dims, const char* parameters);
-  uint64_t count;
-  const uint64_t* sizes; /* bytes of each parameter */
-} Kernel;
 typedef struct Launch {
   const Kernel* kernel;
   unsigned dims[7]; /* grid, block, bytes of shared memory */
@@ -19,20 +13,28 @@ static void run(void* argument) {
   Launch* launch = (Launch*)argument; /* kept: a graph can run it again */
   launch->kernel->body(launch->dims, launch->parameters);
 }
+Result kernel_operation(const void* handle, const unsigned* dims, void** parameters, void** extra,
+                        Operation* out) {
+  const Kernel* kernel = (const Kernel*)handle;
+  const unsigned blocks = dims[0] * dims[1] * dims[2], threads = dims[3] * dims[4] * dims[5];
+  if (extra != NULL || blocks == 0 || threads == 0 || threads > 1024) return INVALID_VALUE;
+  Launch* made = (Launch*)malloc(sizeof(Launch));
+  made->kernel = kernel;
+  memcpy(made->dims, dims, sizeof made->dims);
+  size_t at = 0;
+  for (uint64_t i = 0; i < kernel->count; at += kernel->sizes[i++])
+    memcpy(made->parameters + at, parameters[i], kernel->sizes[i]);
+  *out = (Operation){.kind = KERNEL, .function = run, .argument = made};
+  return OK;
+}
 static Result launch(const Kernel* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                      unsigned bz, unsigned shared, Stream* stream, void** parameters, void** extra) {
   ENTER("cuLaunchKernel");
   NEEDS_STREAM(stream);
   const unsigned dims[7] = {gx, gy, gz, bx, by, bz, shared};
-  if (extra != NULL || gx * gy * gz == 0 || bx * by * bz == 0 || bx * by * bz > 1024) return INVALID_VALUE;
-  Launch* made = (Launch*)malloc(sizeof(Launch));
-  made->kernel = kernel;
-  memcpy(made->dims, dims, sizeof dims);
-  size_t at = 0;
-  for (uint64_t i = 0; i < kernel->count; at += kernel->sizes[i++])
-    memcpy(made->parameters + at, parameters[i], kernel->sizes[i]);
-  Operation operation = {.kind = CALL, .function = run, .argument = made};
-  return submit(stream, &operation);
+  Operation operation;
+  Result made = kernel_operation(kernel, dims, parameters, extra, &operation);
+  return made == OK ? submit(stream, &operation) : made;
 }
 
 const Entry kernel_entries[] = {

@@ -364,6 +364,7 @@ Result cuGetProcAddress_v2(const char* name, void** out, int version, uint64_t f
   if (entry == NULL) entry = find(page_entries, name);
   if (entry == NULL) entry = find(graph_entries, name);
   if (entry == NULL) entry = find(kernel_entries, name);
+  if (entry == NULL) entry = find(loop_entries, name);
   if (entry == NULL || listed("FAKE_WITHOUT", name, NULL)) return OK;
   *found = version == entry->since && version <= number("FAKE_VERSION", 13000) ? 0 : 2;
   if (*found == 0) *out = entry->function;

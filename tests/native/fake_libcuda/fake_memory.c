@@ -130,7 +130,7 @@ static Result mem_free(void* address) {
 /* Transfers and work. */
 void perform(const Operation* operation) {
   if (operation->kind == COPY) memmove(operation->to, operation->from, operation->nbytes);
-  if (operation->kind == CALL) operation->function(operation->argument);
+  if (operation->kind == CALL || operation->kind == KERNEL) operation->function(operation->argument);
   if (operation->kind != FILL) return;
   if (operation->size == 1) {
     memset(operation->to, (int)operation->value, operation->width);
