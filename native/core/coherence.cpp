@@ -9,7 +9,14 @@
 namespace stf_places {
 
 void WaitList::before_write(Instance& instance) {
-  take(instance.writer);
+  // Each reader came behind the writer, so a graph needs no edge from both. One along a stream is kept:
+  // without it the driver takes twice as long to instantiate and launch chains over partitions (H200,
+  // CUDA 13.0).
+  const bool implied = stream_.recording() && !instance.readers.empty() && instance.writer;
+  if (implied && instance.writer->stream != &stream_)
+    instance.writer.reset();
+  else
+    take(instance.writer);
   for (PointRef& reader : instance.readers) take(reader);
   instance.readers.clear();
 }
@@ -143,6 +150,12 @@ Status Coherence::transfer(const Data& data, const End& from, const End& to, std
   Status status = context_.runtime().driver().copy(to.address, to.place.location(), from.address,
                                                    from.place.location(), nbytes, stream.handle());
   if (context_.trace_) context_.trace_->close(traced, stream);
+  if (context_.recording_ && (from.place.kind != DataPlace::Kind::device || from.place != to.place))
+    context_.recording_->note_obstacle("it copies between devices or with the host");
+  if (context_.log_ && status.ok()) {
+    context_.log_->add(context_.recording_->after(stream.handle()), "copy", data.label(),
+                       to_string(from.place) + " to " + to_string(to.place));
+  }
   if (status.ok()) context_.count_copy(from.place, to.place, nbytes);
   return status;
 }
@@ -163,7 +176,8 @@ void Coherence::settle_host_memory(Instance& from, Instance& to) {
   if (from.place.kind != DataPlace::Kind::host || !(from.is_source || within_host)) return;
   if (context_.recording()) {
     // Pageable memory is read when the copy is recorded, not when the graph runs (two H200s, CUDA 13.0).
-    if (from.writer) context_.flush(context_.interrupt_);
+    // A scope has none: what it is given lies elsewhere.
+    if (from.writer && context_.scope_ == nullptr) context_.flush(context_.interrupt_);
     return;
   }
   Driver& driver = context_.runtime().driver();

@@ -1,10 +1,9 @@
 // Coherence: which instance holds the value, and the copies and waits that bring it where it is needed.
 #pragma once
 
-#include <vector>
-
 #include "core/data.hpp"
 #include "core/points.hpp"
+#include "core/small_vector.hpp"
 
 namespace stf_places {
 
@@ -37,7 +36,7 @@ class WaitList {
 
  private:
   Stream& stream_;
-  std::vector<PointRef> points_;
+  SmallVector<PointRef, 4> points_;
   bool own_ = false;
 };
 

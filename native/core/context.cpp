@@ -19,7 +19,11 @@ std::size_t Context::PlaceHash::operator()(const PlaceKey& key) const noexcept {
 }
 
 Context::Context(std::shared_ptr<Runtime> runtime, std::shared_ptr<StreamPool> pool, ContextOptions options)
-    : runtime_(std::move(runtime)), pool_(std::move(pool)), options_(options), memory_(*this) {
+    : runtime_(std::move(runtime)),
+      pool_(std::move(pool)),
+      options_(options),
+      scope_(options.scope),
+      memory_(*this) {
   runtime_->collect_retired();  // a moment to collect what earlier contexts left
   runtime_->partitions().sweep();
   if (options_.graph) {
@@ -116,11 +120,12 @@ Stream* Context::open_stream(PlaceStreams& group, int index) {
   const ContextHandle context = foreign ? group.place.context : runtime_->primary(device);
   auto stream =
       std::make_unique<Stream>(runtime_->driver(), events_of(context), points_, statistics_, handle,
-                               static_cast<int>(streams_.size()), device, context, recording_.get());
+                               static_cast<int>(streams_.size()), device, context, recording_.get(),
+                               group.place.kind == ExecPlace::Kind::context ? group.place.context : context);
   stream->group = &group;
   if (entry_event_ != 0 && !recording_) stream->wait_foreign(entry_event_);
   slot = stream.get();
-  if (recording_ && streams_.empty()) launch_device_ = device;
+  if (recording_ && first_place_.kind == ExecPlace::Kind::current) first_place_ = group.place;
   streams_.push_back(std::move(stream));
   return slot;
 }
@@ -249,7 +254,7 @@ bool Context::release_source(const Data& data, const Dropped& dropped) {
   }
   if (dropped.release == nullptr) return true;
   // In a graph the streams of tasks hold what these depend on.
-  Stream& stream = recording_       ? *transfer_stream(launch_device_)
+  Stream& stream = recording_       ? *transfer_stream(launch_device())
                    : source->writer ? *source->writer->stream
                                     : *source->readers.back()->stream;
   WaitList waits(stream);
@@ -401,7 +406,10 @@ void Context::enqueue_callback(Task& task, HostFunction function, HostFunction r
   Tasks tasks(*this);
   try {
     // Copies of others may have come in between; in a graph the stream is this task's alone.
-    if (!recording_) task.streams_.front()->before_operation();
+    if (!recording_)
+      task.streams_.front()->before_operation();
+    else
+      recording_->note_host_call();
     runtime_->driver().host_function(task.stream(0), function, argument).check();
   } catch (...) {
     tasks.close(task, Body::callback, true, interrupt);

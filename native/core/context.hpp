@@ -9,6 +9,7 @@
 // device_lost only finalize() is useful: it releases everything and reports what was not written back.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "core/data.hpp"
+#include "core/graph_log.hpp"
 #include "core/memory.hpp"
 #include "core/places.hpp"
 #include "core/points.hpp"
@@ -29,11 +31,14 @@
 
 namespace stf_places {
 
+class Scope;
+
 struct ContextOptions {
   bool has_stream = false;  // work is ordered after, and finally before, a stream of the caller's
   StreamHandle stream = 0;
   bool trace = false;
-  bool graph = false;  // operations become nodes of a graph, launched when somebody waits, and at the end
+  bool graph = false;      // operations become nodes of a graph, launched when somebody waits, and at the end
+  Scope* scope = nullptr;  // that the graph is recorded for, which then launches it
 };
 
 // Work and traffic by place, for reports.
@@ -69,6 +74,9 @@ class Context {
   void synchronize(Data& data, const Interrupt& interrupt);
   // Fills the value with `count` elements of `width` bytes on `place`, as a task of its own.
   void fill(Data& data, const ExecPlace& exec, const DataPlace& where, const void* value, std::size_t width);
+
+  // Takes data of a context around into the scope of this one, before any task does.
+  void push(Data& data, AccessMode mode, const DataPlace& place);
 
   // ---- Tasks -------------------------------------------------------------------------------------------
   // Makes the task's data available and opens it. For a host place the call returns when they are complete.
@@ -106,6 +114,7 @@ class Context {
   friend class Memory;
   friend class Tasks;
   friend class Entry;
+  friend class Scope;
   struct PlaceStreams {
     ExecPlace place;
     int priority = 0;
@@ -143,6 +152,7 @@ class Context {
   void flush(const Interrupt& interrupt);
   // The same without the wait. Nothing has points of the graph then.
   void launch_recorded();
+  int launch_device() const { return std::max(first_place_.device, 0); }
   void launch(GraphHandle graph);
   void wait_for_launch(const Interrupt& interrupt);
   GraphExecHandle executable(GraphHandle graph);
@@ -181,6 +191,9 @@ class Context {
   std::shared_ptr<Runtime> runtime_;
   std::shared_ptr<StreamPool> pool_;
   ContextOptions options_;
+  Scope* scope_;
+  int scopes_inside_ = 0;                    // being recorded
+  std::vector<std::weak_ptr<Scope>> spent_;  // scopes whose last launch nobody has waited for
   Statistics statistics_;
   // Order matters for destruction: streams hold points and events.
   std::unordered_map<ContextHandle, std::unique_ptr<EventPool>> events_;
@@ -196,13 +209,14 @@ class Context {
   std::vector<Dropped> orphans_;  // their write-back failed: still in data_, owned here
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<Recording> recording_;
+  std::unique_ptr<GraphLog> log_;  // of what is recorded, where somebody may ask for a picture of it
   std::shared_ptr<StreamPool>
       recorded_pool_;                      // streams of the recording, which nobody else may use meanwhile
   std::vector<Stream*> ordering_streams_;  // by device
   PointRef launched_;                      // the last launch
   bool launch_pending_ = false;            // nobody has waited for it
-  int launch_device_ = 0;
-  GraphHandle unlaunched_ = 0;  // recorded, and its launch failed
+  ExecPlace first_place_;                  // of the recorded work
+  GraphHandle unlaunched_ = 0;             // recorded, and its launch failed
   GraphExecHandle exec_ = 0;
   GraphExecs::Size exec_size_{};
   GraphExecs::Size recorded_before_{};  // by earlier graphs

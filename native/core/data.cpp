@@ -1,15 +1,18 @@
 #include "core/data.hpp"
 
+#include <algorithm>
+
 namespace stf_places {
 
 void Instance::add_reader(const PointRef& point) {
-  for (PointRef& reader : readers) {
-    if (reader->stream == point->stream && !point->stream->recording()) {
-      reader = point;
-      return;
-    }
-  }
-  readers.push_back(point);
+  const auto same_stream = [&](const PointRef& reader) { return reader->stream == point->stream; };
+  // In a graph no point stands for another; there can be many.
+  const auto earlier =
+      point->stream->recording() ? readers.end() : std::find_if(readers.begin(), readers.end(), same_stream);
+  if (earlier != readers.end())
+    *earlier = point;
+  else
+    readers.push_back(point);
 }
 
 std::string Data::label() const {

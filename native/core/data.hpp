@@ -12,6 +12,7 @@
 namespace stf_places {
 
 class Context;
+struct Import;
 
 enum class AccessMode : std::uint8_t { none = 0, read = 1, write = 2, rw = 3 };
 inline bool reads(AccessMode mode) { return (static_cast<int>(mode) & 1) != 0; }
@@ -56,6 +57,8 @@ class Data {
   const DataOptions& options() const { return options_; }
   const std::string& name() const { return options_.name; }
   void set_name(std::string name) { options_.name = std::move(name); }
+  // Throws Error(task_state) where an open scope has written it.
+  void set_read_only();
   std::size_t nbytes() const { return options_.nbytes; }
   bool token() const { return options_.token; }
   bool has_source() const { return options_.source != 0; }
@@ -74,6 +77,7 @@ class Data {
   friend class Memory;
   friend class Coherence;
   friend class Tasks;
+  friend class Scope;
   Data(Context* context, DataOptions options, std::uint64_t number)
       : context_(context), options_(std::move(options)), number_(number) {}
 
@@ -84,6 +88,8 @@ class Data {
   std::vector<std::unique_ptr<Instance>> instances_;
   std::string poisoned_by_;
   bool writing_back_ = false;  // in a graph that was launched
+  Import* import_ = nullptr;   // how it came into a scope, of data that stand for others there
+  Data* inside_ = nullptr;     // what stands for it in the scope that is open inside its context
 };
 
 }  // namespace stf_places

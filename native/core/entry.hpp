@@ -23,7 +23,9 @@ class Entry {
     }
     if (closed == Closed::refuse && context_.closed_) {
       leave();
-      throw Error(ErrorKind::context_closed, "the context was finalized: make a new one");
+      throw Error(ErrorKind::context_closed,
+                  context_.scope_ == nullptr ? "the context was finalized: make a new one"
+                                             : "its scope has ended or was discarded: make it in another");
     }
     if (context_.has_dropped_.load(std::memory_order_relaxed)) context_.drain_dropped();
   }

@@ -59,6 +59,8 @@ void Context::fill(Data& data, const ExecPlace& exec, const DataPlace& where, co
   }
   Tasks tasks(*this);
   tasks.open(task, Body::operation, {});
+  if (recording_ && !(task.dependencies[0].place == DataPlace::on(task.place_at(0).device)))
+    recording_->note_obstacle("it fills memory that is not the device's own");
   Status status;
   if (data.nbytes() != 0) status = fill_all(runtime_->driver(), task, value, width);
   tasks.close(task, Body::operation, !status.ok(), {});

@@ -5,6 +5,12 @@ namespace stf_places {
 
 void Context::flush(const Interrupt& interrupt) {
   if (!recording_) return;
+  if (scope_ != nullptr) {
+    throw Error(
+        ErrorKind::task_state,
+        "what a scope records is run when the scope ends, so nothing in it can be waited for: leave the "
+        "scope first; work of the host is recorded with host_launch");
+  }
   if (open_tasks_ != 0) {
     throw Error(
         ErrorKind::task_state,
@@ -28,7 +34,7 @@ void Context::launch_recorded() {
   if (unlaunched_ != 0) launch(unlaunched_);
   if (!recording_->open()) return;
   // Memory that was asked for on these streams is there before the graph, and freed behind it.
-  Stream& stream = *ordering_stream(launch_device_);
+  Stream& stream = *ordering_stream(launch_device());
   stream.before_operation();
   for (Stream* other : ordering_streams_) {
     if (other != nullptr && other->tail()) stream.wait(other->tail());
@@ -41,7 +47,7 @@ void Context::launch_recorded() {
 void Context::launch(GraphHandle graph) {
   Driver& driver = runtime_->driver();
   unlaunched_ = graph;
-  Stream& stream = *ordering_stream(launch_device_);
+  Stream& stream = *ordering_stream(launch_device());
   driver.launch_graph(executable(graph), stream.handle()).check();
   unlaunched_ = 0;
   recorded_before_ = {statistics_.tasks, statistics_.copies};

@@ -7,6 +7,7 @@
 #include "core/page_maps.hpp"
 #include "core/page_ranges.hpp"
 #include "core/planted.hpp"
+#include "core/scope.hpp"
 
 namespace stf_places {
 
@@ -263,7 +264,19 @@ void Memory::trim(int device) {
 }
 
 // A composite place can be short of room on one of its devices after the other.
+// A scope gives nothing up, but the contexts around it may, and scopes that are over.
+Address Memory::make_room_around(const Data& wanted, const DataPlace& place, const Failure& failure) {
+  Context& outer = *context_.scope_->outermost();
+  Stream& stream = *outer.ordering_stream(place.on_devices() ? place.home() : 0);
+  const Address address = outer.memory_.make_room(wanted, place, stream, failure);
+  // What the scope records does not come behind that stream.
+  context_.runtime().driver().synchronize_stream(stream.handle(), context_.interrupt_).check();
+  return address;
+}
+
 Address Memory::make_room(const Data& wanted, const DataPlace& place, Stream& stream, Failure failure) {
+  if (context_.scope_ != nullptr) return make_room_around(wanted, place, failure);
+  Scope::reap(context_.spent_, true, context_.interrupt_);
   Address address = 0;
   for (;;) {
     // The driver itself is short, of no device's memory in particular.

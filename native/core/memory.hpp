@@ -47,6 +47,7 @@ class Memory {
   bool take_cached(const DataPlace& place, std::size_t nbytes, Stream& stream, Instance& instance);
   bool take_range(const PageMap& map, Instance& instance);
   Status ask_driver(const DataPlace& place, std::size_t nbytes, Stream& stream, Address* out);
+  Address make_room_around(const Data& wanted, const DataPlace& place, const Failure& failure);
   Address make_room(const Data& wanted, const DataPlace& place, Stream& stream, Failure failure);
   // Frees what can be freed on `tight`, `place` itself or one of its devices, until it fits.
   Outcome make_room_on(const DataPlace& tight, const Data& wanted, const DataPlace& place, Stream& stream,

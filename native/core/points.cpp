@@ -55,7 +55,8 @@ void PointRef::recycle(Point* point) noexcept {
 }
 
 Stream::Stream(Driver& driver, EventPool& events, PointPool& points, Statistics& statistics,
-               StreamHandle handle, int index, int device, ContextHandle context, Recording* recording)
+               StreamHandle handle, int index, int device, ContextHandle context, Recording* recording,
+               ContextHandle works_in)
     : driver_(driver),
       events_(events),
       points_(points),
@@ -64,7 +65,8 @@ Stream::Stream(Driver& driver, EventPool& events, PointPool& points, Statistics&
       index_(index),
       device_(device),
       context_(context),
-      recording_(recording) {}
+      recording_(recording),
+      works_in_(works_in) {}
 
 Stream::~Stream() = default;
 
@@ -96,23 +98,31 @@ void Stream::learn(const Point& point) {
 
 namespace {
 // Each once, in the order in which they came: an executable is only made to fit a graph with the same order.
-void keep_first(std::vector<NodeHandle>& nodes) {
-  constexpr std::size_t few = 16;
-  std::unordered_set<NodeHandle> seen;
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const auto known = nodes.begin() + static_cast<std::ptrdiff_t>(kept);
-    const bool first = nodes.size() <= few ? std::find(nodes.begin(), known, nodes[i]) == known
-                                           : seen.insert(nodes[i]).second;
-    if (first) nodes[kept++] = nodes[i];
+class DistinctNodes {
+ public:
+  void add(std::span<const NodeHandle> nodes) {
+    for (NodeHandle node : nodes) {
+      if (is_new(node)) nodes_.push_back(node);
+    }
   }
-  nodes.resize(kept);
-}
+  std::span<const NodeHandle> all() const { return nodes_; }
+
+ private:
+  bool is_new(NodeHandle node) {
+    if (nodes_.size() < few) return std::find(nodes_.begin(), nodes_.end(), node) == nodes_.end();
+    if (!seen_) seen_ = std::make_unique<std::unordered_set<NodeHandle>>(nodes_.begin(), nodes_.end());
+    return seen_->insert(node).second;
+  }
+
+  static constexpr std::size_t few = 16;
+  SmallVector<NodeHandle, few> nodes_;
+  std::unique_ptr<std::unordered_set<NodeHandle>> seen_;  // when there are `few` or more
+};
 }  // namespace
 
 void Stream::take_part() {
   if (epoch_ == recording_->epoch()) return;
-  recording_->join(handle_);
+  recording_->join(handle_, works_in_);
   epoch_ = recording_->epoch();
 }
 
@@ -122,24 +132,23 @@ void Stream::follow(std::span<const PointRef> points) {
     for (const PointRef& point : points) wait(point);
     return;
   }
-  std::vector<NodeHandle> nodes;
+  DistinctNodes nodes;
   for (const PointRef& point : points) {
     if (planted(Mistake::missed_wait) && point->sequence % 5 == 2) continue;
-    nodes.insert(nodes.end(), point->nodes.begin(), point->nodes.end());
+    nodes.add(point->nodes);
   }
-  keep_first(nodes);
-  recording_->set(handle_, nodes);
-  statistics_.waits += nodes.size();
+  recording_->set(handle_, nodes.all());
+  statistics_.waits += nodes.all().size();
 }
 
 void Stream::wait(const PointRef& point) {
   Stream* other = point->stream;
   if (other == this) return;
   if (recording_ != nullptr) {  // behind that as well
-    std::vector<NodeHandle> nodes = recording_->after(handle_);
-    nodes.insert(nodes.end(), point->nodes.begin(), point->nodes.end());
-    keep_first(nodes);
-    recording_->set(handle_, nodes);
+    DistinctNodes nodes;
+    nodes.add(recording_->after(handle_));
+    nodes.add(point->nodes);
+    recording_->set(handle_, nodes.all());
     return;
   }
   if (planted(Mistake::missed_wait) && point->sequence % 5 == 2) return;
@@ -162,8 +171,11 @@ PointRef Stream::advance() {
   ++sequence_;
   tail_ = PointRef(points_.take(this, sequence_));
   if (recording_ != nullptr && epoch_ == recording_->epoch()) {
-    tail_->nodes = recording_->after(handle_);
-    if (tail_->nodes.size() > 2) tail_->nodes = {recording_->one_for(tail_->nodes)};
+    tail_->nodes.assign(recording_->after(handle_));
+    if (tail_->nodes.size() > 2) {
+      const NodeHandle all = recording_->one_for(tail_->nodes);
+      tail_->nodes.assign({&all, 1});
+    }
   }
   return tail_;
 }

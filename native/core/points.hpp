@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/small_vector.hpp"
 #include "driver/driver.hpp"
 
 namespace stf_places {
@@ -50,8 +51,8 @@ struct Point {
   std::uint64_t sequence = 0;
   EventHandle event = 0;
   std::uint32_t references = 0;
-  Clock clock;                    // of the stream at the moment of recording
-  std::vector<NodeHandle> nodes;  // in a context with graphs
+  Clock clock;                       // of the stream at the moment of recording
+  SmallVector<NodeHandle, 2> nodes;  // in a context with graphs
 };
 
 // Owning handle of a point; a point without holders goes back to the pool, its event too.
@@ -111,9 +112,11 @@ class PointPool {
 // One driver stream as a Context sees it.
 class Stream {
  public:
-  // `recording`: of a context with graphs, which the stream takes part in; else null.
+  // `context`: of events on the stream. `recording`: of a context with graphs, which the stream takes part
+  // in, with work in the context `works_in`; else null.
   Stream(Driver& driver, EventPool& events, PointPool& points, Statistics& statistics, StreamHandle handle,
-         int index, int device, ContextHandle context, Recording* recording = nullptr);
+         int index, int device, ContextHandle context, Recording* recording = nullptr,
+         ContextHandle works_in = 0);
   ~Stream();
   Stream(const Stream&) = delete;
 
@@ -148,6 +151,8 @@ class Stream {
   }
   // The host waits for a point.
   static void synchronize(Driver& driver, const PointRef& point, const Interrupt& interrupt);
+  // The event that stands for a point.
+  static EventHandle event_of(const PointRef& point) { return recorded_for(point).event; }
 
   // Forgets the tail (its work is known to be complete, or lost).
   void forget() { tail_.reset(); }
@@ -176,6 +181,7 @@ class Stream {
   int device_;
   ContextHandle context_;
   Recording* recording_;
+  ContextHandle works_in_;
   std::uint64_t epoch_ = 0;  // the graph that it takes part in
   std::uint64_t sequence_ = 0;
   PointRef tail_;

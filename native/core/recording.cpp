@@ -33,7 +33,7 @@ void GraphExecs::give(GraphExecHandle exec, Size size) {
 
 Recording::~Recording() { discard(); }
 
-void Recording::join(StreamHandle stream) {
+void Recording::join(StreamHandle stream, ContextHandle context) {
   if (graph_ == 0) {
     GraphHandle graph = 0;
     driver_.create_graph(&graph).check();
@@ -46,16 +46,16 @@ void Recording::join(StreamHandle stream) {
     driver_.join_capture(streams_.front(), stream).check();
   }
   streams_.push_back(stream);
+  if (std::find(contexts_.begin(), contexts_.end(), context) == contexts_.end()) contexts_.push_back(context);
 }
 
 void Recording::set(StreamHandle stream, std::span<const NodeHandle> nodes) {
   driver_.set_capture_dependencies(stream, nodes).check();
 }
 
-std::vector<NodeHandle> Recording::after(StreamHandle stream) {
-  std::vector<NodeHandle> nodes;
-  driver_.capture_dependencies(stream, &nodes).check();
-  return nodes;
+std::span<const NodeHandle> Recording::after(StreamHandle stream) {
+  driver_.capture_dependencies(stream, &after_).check();
+  return after_;
 }
 
 NodeHandle Recording::one_for(std::span<const NodeHandle> nodes) {

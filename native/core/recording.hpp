@@ -49,14 +49,16 @@ class Recording {
   ~Recording();
   Recording(const Recording&) = delete;
 
-  // The stream takes part in the capture, which the first one opens.
-  void join(StreamHandle stream);
+  // The stream takes part in the capture, which the first one opens. `context`: of the work on it.
+  void join(StreamHandle stream, ContextHandle context);
+  GraphHandle graph() const { return graph_; }
   bool open() const { return graph_ != 0; }
   // Changes with each graph: streams take part in one only.
   std::uint64_t epoch() const { return epoch_; }
   // What the next operation on a stream depends on.
   void set(StreamHandle stream, std::span<const NodeHandle> nodes);
-  std::vector<NodeHandle> after(StreamHandle stream);
+  // Valid until the next call.
+  std::span<const NodeHandle> after(StreamHandle stream);
   // One node for what several have done.
   NodeHandle one_for(std::span<const NodeHandle> nodes);
   // Ends the capture. The graph and the streams of this recording are its caller's from then on.
@@ -64,11 +66,24 @@ class Recording {
   // Ends the capture and forgets what was recorded.
   void discard() noexcept;
 
+  // What decides whether a device can run it as the body of a loop: the contexts of the work in all graphs so
+  // far, and what is in none.
+  const std::vector<ContextHandle>& contexts() const { return contexts_; }
+  const char* obstacle() const { return obstacle_; }
+  void note_obstacle(const char* what) {
+    if (obstacle_ == nullptr) obstacle_ = what;
+  }
+  // Says more than the copies that come with it.
+  void note_host_call() { obstacle_ = "it calls the host (host_launch)"; }
+
  private:
   Driver& driver_;
   GraphHandle graph_ = 0;
   std::uint64_t epoch_ = 1;
   std::vector<StreamHandle> streams_;  // the first is the origin
+  std::vector<ContextHandle> contexts_;
+  const char* obstacle_ = nullptr;
+  std::vector<NodeHandle> after_;  // what `after` gives, so that it allocates nothing
 };
 
 }  // namespace stf_places

@@ -1,7 +1,10 @@
-// A vector of trivially copyable elements whose first N need no allocation: tasks are made by the million.
+// A vector whose first N elements need no allocation: tasks are made by the million.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -9,22 +12,30 @@ namespace stf_places {
 
 template <class T, std::size_t N>
 class SmallVector {
-  static_assert(std::is_trivially_copyable_v<T>);
-
  public:
+  // `value` is none of its own elements.
   void push_back(const T& value) {
     if (size_ < N) {
       local_[size_++] = value;
       return;
     }
-    if (size_ == N) heap_.assign(local_, local_ + N);
+    if (size_ == N) {
+      heap_.reserve(2 * N);
+      heap_.assign(std::make_move_iterator(local_), std::make_move_iterator(local_ + N));
+    }
     heap_.push_back(value);
     ++size_;
   }
   void reserve(std::size_t count) {
     if (count > N) heap_.reserve(count);
   }
+  // The elements become copies of these, which are none of its own either.
+  void assign(std::span<const T> values) {
+    clear();
+    for (const T& value : values) push_back(value);
+  }
   void clear() {
+    if constexpr (!std::is_trivially_copyable_v<T>) std::fill_n(local_, std::min(size_, N), T());
     size_ = 0;
     heap_.clear();
   }

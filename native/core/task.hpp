@@ -69,6 +69,7 @@ class Task {
   friend class Context;
   friend class Coherence;
   friend class Tasks;
+  friend class Scope;
   State state_ = State::created;
   std::uint64_t number_ = 0;
   ExecPlace resolved_;

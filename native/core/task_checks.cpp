@@ -3,6 +3,7 @@
 
 #include "core/page_maps.hpp"
 #include "core/place_contexts.hpp"
+#include "core/scope.hpp"
 #include "core/tasks.hpp"
 
 namespace stf_places {
@@ -115,18 +116,29 @@ void Tasks::merge(Task& task) const {
   task.unique_.clear();
   replicate(task);
   for (Dependency& dependency : task.dependencies) {
-    if (dependency.data == nullptr || dependency.data->context_ != &context_) {
-      const char* why = dependency.data != nullptr && dependency.data->context_ == nullptr
-                            ? " belongs to a context that was finalized"
-                            : " belongs to another context";
-      const std::string label =
-          dependency.data == nullptr ? std::string("the data") : dependency.data->label();
-      throw Error(ErrorKind::wrong_context, label + why + ": a task takes data of its own context only");
-    }
+    if (dependency.data == nullptr)
+      throw Error(ErrorKind::wrong_context, "the data belongs to no context: a task takes data of its own");
     resolve_data_place(task, dependency);
+    if (dependency.data->context_ != &context_) take_over(dependency);
     unite(task, dependency);
   }
-  for (const auto& replica : task.replicas_) unite(task, *replica.second);
+  for (const auto& replica : task.replicas_) {
+    if (replica.second->data->context_ != &context_) take_over(*replica.second);
+    unite(task, *replica.second);
+  }
+}
+
+// Data of a context around a scope are taken into it by the first task that uses them.
+void Tasks::take_over(Dependency& dependency) const {
+  if (context_.scope_ == nullptr) refuse_foreign(*dependency.data);
+  dependency.data = &context_.scope_->bring(*dependency.data, dependency.place);
+}
+
+void refuse_foreign(const Data& data) {
+  const char* why = data.context() == nullptr
+                        ? " belongs to a context that was finalized, or to a scope that has ended"
+                        : " belongs to another context";
+  throw Error(ErrorKind::wrong_context, data.label() + why + ": a task takes data of its own context only");
 }
 
 void Tasks::check(const Task& task, const Dependency& access) const {

@@ -7,6 +7,7 @@
 #include "core/coherence.hpp"
 #include "core/page_ranges.hpp"
 #include "core/ranges.hpp"
+#include "core/scope.hpp"
 
 namespace stf_places {
 
@@ -78,7 +79,7 @@ Stream* Tasks::shared_stream(const Task& task, const std::vector<Stream*>& strea
 
 // ---- Data ------------------------------------------------------------------------------------------------
 
-void Tasks::prepare(Task& task) {
+void Tasks::prepare(Task& task, Body body) {
   Coherence coherence(context_);
   Stream& stream = *task.streams_.front();
   for (Dependency* access : task.unique_) {
@@ -92,7 +93,7 @@ void Tasks::prepare(Task& task) {
     } else if (!instance.has_memory() && data.nbytes() != 0) {
       context_.memory_.allocate(data, instance, stream);
     }
-    if (access->place.pages != nullptr) open_pages(task, instance);
+    if (access->place.pages != nullptr && body != Body::scope) open_pages(task, instance);
     instance.last_use = ++context_.tick_;
   }
 }
@@ -112,6 +113,13 @@ void Tasks::unpin(Task& task) {
   for (Dependency* access : task.unique_) {
     if (access->instance != nullptr) --access->instance->pins;
     access->instance = nullptr;
+  }
+}
+
+// A scope uses what its tasks use.
+void Tasks::note_imports(const Task& task) {
+  for (const Dependency* access : task.unique_) {
+    if (Import* import = access->data->import_) import->note(access->merged);
   }
 }
 
@@ -171,11 +179,20 @@ void Tasks::fork(Task& task) {
 }
 
 void Tasks::join(Task& task) {
+  if (context_.log_) log(task);
   if (task.streams_.size() == 1) return;
   Stream& first = *task.streams_.front();
   for (std::size_t i = 1; i < task.streams_.size(); ++i) {
     PointRef done = task.streams_[i]->advance();
     first.wait(done);
+  }
+}
+
+void Tasks::log(const Task& task) {
+  const bool on_host = task.resolved_.kind == ExecPlace::Kind::host;
+  for (std::size_t i = 0; i < task.streams_.size(); ++i) {
+    context_.log_->add(context_.recording_->after(task.stream(i)), on_host ? "host" : "task",
+                       task.symbol.empty() ? task.label() : task.symbol, to_string(task.place_at(i)));
   }
 }
 
@@ -218,6 +235,13 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
     throw Error(ErrorKind::task_state,
                 task.label() + " was started before: a task runs once, make a new one");
   }
+  if (context_.scope_ != nullptr) context_.scope_->require_taking(task);
+  if (context_.scopes_inside_ != 0 && (body == Body::work || body == Body::callback)) {
+    throw Error(ErrorKind::task_state,
+                "the task was made before the scope that is open now: a task starts in the innermost scope, "
+                "so make it "
+                "there");
+  }
   task.state_ = Task::State::ended;  // whatever goes wrong below
   context_.interrupt_ = interrupt;
   task.number_ = ++context_.task_number_;
@@ -229,10 +253,11 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
     resolve_place(task, current);
     merge(task);
     for (const Dependency* access : task.unique_) check(task, *access);
-    for (std::size_t i = 0; i < task.dependencies.size(); ++i) check_reach(task, i);
+    for (std::size_t i = 0; body != Body::scope && i < task.dependencies.size(); ++i) check_reach(task, i);
     make_current(task, current);
     choose_streams(task);
-    prepare(task);
+    prepare(task, body);
+    if (context_.scope_ != nullptr) note_imports(task);
     const bool pending = order(task, body);
     ordered = true;
     fork(task);
@@ -341,7 +366,7 @@ void Tasks::close(Task& task, Body body, bool failed, const Interrupt& interrupt
     try {
       if (!context_.recording())
         Stream::synchronize(runtime.driver(), point, interrupt);
-      else if (context_.open_tasks_ == 0)
+      else if (context_.open_tasks_ == 0 && context_.scope_ == nullptr)
         context_.flush(interrupt);
     } catch (const Error& error) {
       if (error.kind == ErrorKind::interrupted) throw;

@@ -10,7 +10,11 @@ enum class Body {
   work,       // the caller's: enqueues on the task's streams, or on a simulated machine uses the CPU
   operation,  // an operation of the core's own, enqueued on the task's stream
   callback,   // a host function enqueued on the task's stream
+  scope,      // what a scope recorded: its own tasks were asked whether they reach their data
 };
+
+// Throws Error(wrong_context).
+[[noreturn]] void refuse_foreign(const Data& data);
 
 class Tasks {
  public:
@@ -30,6 +34,7 @@ class Tasks {
   void merge(Task& task) const;
   void resolve_data_place(const Task& task, Dependency& dependency) const;
   void replicate(Task& task) const;
+  void take_over(Dependency& dependency) const;
   static void unite(Task& task, Dependency& dependency);
   void check(const Task& task, const Dependency& access) const;
   void check_reach(const Task& task, std::size_t index) const;
@@ -37,12 +42,14 @@ class Tasks {
   void pick_stream(Task& task, const ExecPlace& place);
   static Stream* shared_stream(const Task& task, const std::vector<Stream*>& streams);
   Stream* predecessor(const Task& task, const void* group) const;
-  void prepare(Task& task);
+  static void note_imports(const Task& task);
+  void prepare(Task& task, Body body);
   void open_pages(const Task& task, const Instance& instance);
   void unpin(Task& task);
   bool order(Task& task, Body body);
   void fork(Task& task);
   void join(Task& task);
+  void log(const Task& task);
   void enter_body(Task& task, Body body, bool pending, const Interrupt& interrupt);
   void trace_places(Task& task);
   void make_current(Task& task, ContextHandle current);

@@ -26,5 +26,6 @@ cdef void take_back(HostCall call)
 cdef void run_call(void* argument) noexcept nogil               # runs it
 cdef void run_and_release_call(void* argument) noexcept nogil   # runs it and gives it back
 cdef void release_call(void* argument) noexcept nogil           # gives it back
+cdef void keep_call(void* argument) noexcept nogil              # does nothing
 # Destroys what callbacks have left, if this is the main thread.
 cdef int drain_released() except -1

@@ -102,6 +102,10 @@ cdef void release_call(void* argument) noexcept nogil:
     queue.push(<ReleaseNode*>argument)
 
 
+cdef void keep_call(void* argument) noexcept nogil:
+    pass
+
+
 cdef int drain_released() except -1:
     if queue.pending() and <long>PyThread_get_thread_ident() == main_thread:
         queue.drain()

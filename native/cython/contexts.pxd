@@ -11,3 +11,7 @@ cdef class context:
     cdef object __weakref__
     cdef int require_usable(self) except -1
     cdef object own(self, object data, str what)
+    cdef ContextState taking(self, str what)
+    cdef int require_no_scope(self, str what) except -1
+
+cdef int finish(ContextState state) except -1

@@ -8,9 +8,10 @@ from stf_places._native.composites cimport bound_to
 from stf_places._native.core cimport Context, ContextOptions, DataPlace, ExecPlace, StreamPool
 from stf_places._native.cuda_kernels cimport make_kernel_task
 from stf_places._native.data cimport (
-    checked_dtype, checked_shape, make_empty, make_registered, make_token)
+    checked_dtype, checked_shape, keep_in, make_empty, make_registered, make_token)
 from stf_places._native.host_calls cimport launch_on_host
 from stf_places._native.places cimport async_resources, data_place, exec_place
+from stf_places._native.recordings cimport abandon_scopes
 from stf_places._native.reports cimport statistics_of, trace_of
 from stf_places._native.runtime cimport Runtime
 from stf_places._native.signals cimport stf_python_interrupt
@@ -24,7 +25,7 @@ import weakref
 
 import numpy as np
 
-from stf_places.errors import ContextClosed, DeviceLost, NotSupported, WrongContext
+from stf_places.errors import ContextClosed, DeviceLost, NotSupported, TaskStateError, WrongContext
 
 cdef tuple FILL_WIDTHS = (1, 2, 4, 8, 16)
 
@@ -60,9 +61,26 @@ cdef class context:
             raise ContextClosed("the context was finalized: make a new one")
         return 0
 
+    # Where tasks go.
+    cdef ContextState taking(self, str what):
+        if self.state.inner is not None:
+            return self.state.inner
+        if self.state.scopes_only:
+            raise TaskStateError(f"{what} of a task graph belongs into its recording: use it within `with graph:`")
+        return self.state
+
+    cdef int require_no_scope(self, str what) except -1:
+        if self.state.inner is not None:
+            raise TaskStateError(f"{what} waits for work, and what a scope records runs when it ends: call it outside "
+                                 "of scopes")
+        return 0
+
     cdef object own(self, object data, str what):
         if type(data) is not logical_data:
             raise TypeError(f"{what} takes logical data: got {type(data).__name__}")
+        if (<logical_data>data).state.root is self.state:
+            raise WrongContext(f"{data!r} stays in the scope that it was made in (no_export): {what} belongs to data of "
+                               "the context; copy it there in a task")
         if (<logical_data>data).state is not self.state:
             raise WrongContext(f"{data!r} belongs to another context: call {what} on that one")
         return data
@@ -76,7 +94,8 @@ cdef class context:
 
     def logical_data_empty(self, shape, dtype=None, name=None, *, bint no_export=False):
         self.require_usable()
-        return make_empty(self.state, checked_shape(shape), checked_dtype(dtype), name, no_export)
+        return make_empty(self.state.head() if no_export else self.state, checked_shape(shape), checked_dtype(dtype),
+                          name, no_export)
 
     def logical_data_full(self, shape, fill_value, dtype=None, data_place where=None, exec_place=None, name=None):
         self.require_usable()
@@ -90,7 +109,7 @@ cdef class context:
             raise TypeError(f"elements of 1, 2, 4, 8 or 16 bytes can be filled: got {value.dtype} with "
                             f"{value.dtype.itemsize}; register an array with logical_data(array)")
         result = make_empty(self.state, lengths, value.dtype, name, False)
-        fill(self.state, result, value, where, exec_place)
+        fill(self.state.head(), result, value, where, exec_place)
         return result
 
     def logical_data_zeros(self, shape, dtype=None, **kwargs):
@@ -105,16 +124,16 @@ cdef class context:
 
     def task(self, *args, symbol=None, cost=None, int priority=0, int sms=0, int waves=1):
         self.require_usable()
-        return make_task(self.state, args, symbol, cost, priority, sms, waves)
+        return make_task(self.taking("task()"), args, symbol, cost, priority, sms, waves)
 
     def cuda_kernel(self, *args, symbol=None):
         self.require_usable()
-        return make_kernel_task(self.state, args, symbol)
+        return make_kernel_task(self.taking("cuda_kernel()"), args, symbol)
 
     def host_launch(self, *deps, fn, args=None, symbol=None):
         self.require_usable()
         drain_released()
-        launch_on_host(self.state, deps, fn, args, symbol)
+        launch_on_host(self.taking("host_launch()"), deps, fn, args, symbol)
 
     def wait(self, ld):
         cdef logical_data data = self.own(ld, "wait()")
@@ -122,6 +141,7 @@ cdef class context:
         cdef void* address
         cdef object result = None if data.shape is None else np.empty(data.shape, data.dtype)
         self.require_usable()
+        self.require_no_scope("wait()")
         if data.nbytes == 0:
             with nogil:
                 core.synchronize(data.data[0], stf_python_interrupt())
@@ -136,6 +156,7 @@ cdef class context:
     def fence(self):
         cdef Context* core = self.state.value.get()
         cdef uint64_t handle
+        self.require_no_scope("fence()")
         drain_released()
         with nogil:
             handle = core.fence()
@@ -213,6 +234,7 @@ cdef int fill(ContextState state, logical_data data, object value, data_place wh
             where = bound_to(where, data.shape, data.dtype.itemsize, state.runtime)
         where_value = where.value
     if data.nbytes != 0:
+        keep_in(state, data)
         with nogil:
             core.fill(data.data[0], exec_value, where_value, bytes_at, width)
     return 0
@@ -280,6 +302,7 @@ def finalize_forgotten(ContextState state):
         return
     outcome = "its values were written back now"
     try:
+        abandon_scopes(state)
         finish(state)
     except Exception as error:
         outcome = f"and finalizing it now failed: {type(error).__name__}: {error}"

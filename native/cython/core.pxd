@@ -1,8 +1,9 @@
 # The classes of native/core as Cython sees them. Every call that can throw goes through raise_stf_error.
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
+from libcpp.utility cimport pair
 from libcpp.vector cimport vector
 
 from stf_places._native.drivers cimport KernelLaunch
@@ -29,6 +30,7 @@ cdef extern from "core/data.hpp" namespace "stf_places" nogil:
         DataPlace source_place
     cdef cppclass Data:
         void set_name(string)
+        void set_read_only() except +raise_stf_error
         string label() const
 
 cdef extern from "core/task.hpp" namespace "stf_places" nogil:
@@ -114,6 +116,7 @@ cdef extern from "core/context.hpp" namespace "stf_places" nogil:
         void read_back(Data&, void*, const Interrupt&) except +raise_stf_error
         void synchronize(Data&, const Interrupt&) except +raise_stf_error
         void fill(Data&, const ExecPlace&, const DataPlace&, const void*, size_t) except +raise_stf_error
+        void push(Data&, Mode, const DataPlace&) except +raise_stf_error
         void start(Task&, const Interrupt&) except +raise_stf_error
         void end(Task&, cbool, const Interrupt&) except +raise_stf_error
         # A host callback in two steps, so that task.address(i) can be read in between; end(task, True) gives up.
@@ -128,6 +131,80 @@ cdef extern from "core/context.hpp" namespace "stf_places" nogil:
         vector[PlaceStatistics] place_statistics() except +raise_stf_error
         const vector[TraceRecord]& trace_records() const
         cbool tracing() const
+
+cdef extern from "driver/driver.hpp" namespace "stf_places" nogil:
+    cdef enum class LoopType "stf_places::LoopCondition::Type"(uint8_t):
+        float32
+        float64
+        int32
+        int64
+    cdef enum class LoopCompare "stf_places::LoopCondition::Compare"(uint8_t):
+        less
+        less_equal
+        greater
+        greater_equal
+    cdef cppclass LoopTerm "stf_places::LoopCondition::Term":
+        LoopType type
+        LoopCompare compare
+        cbool negate
+        double real
+        int64_t whole
+
+cdef extern from "core/graph_log.hpp" namespace "stf_places" nogil:
+    cdef cppclass GraphGroup "stf_places::GraphDescription::Group":
+        int parent
+        int part
+        string kind
+        string label
+    cdef cppclass GraphNode "stf_places::GraphDescription::Node":
+        uint64_t id
+        int group
+        int body
+        string kind
+        string label
+        string place
+    cdef cppclass GraphDescription:
+        vector[GraphGroup] groups
+        vector[GraphNode] nodes
+        vector[pair[uint64_t, uint64_t]] edges
+
+cdef extern from "core/scope.hpp" namespace "stf_places" nogil:
+    cdef cppclass ConditionTerm:
+        Data* data
+        LoopTerm term
+    cdef enum class ScopeKind "stf_places::Scope::Kind"(uint8_t):
+        graph
+        while_loop
+        repeat
+    cdef enum class ScopeState "stf_places::Scope::State"(uint8_t):
+        recording
+        ready
+        released
+    cdef cppclass Scope:
+        @staticmethod
+        shared_ptr[Scope] open(const shared_ptr[Context]&, ScopeKind, uint64_t, cbool) except +raise_stf_error
+        const shared_ptr[Context]& context() const
+        ScopeState state() const
+        int device() const
+        const string& settle_body(const Interrupt&) except +raise_stf_error
+        void continue_while(const vector[ConditionTerm]&, cbool, uint64_t, const Interrupt&) except +raise_stf_error
+        uint64_t condition(const Interrupt&) except +raise_stf_error
+        void set_kernel(uint64_t)
+        const string& obstacle() const
+        void set_obstacle(string)
+        uint64_t recorded() const
+        void spoil(string)
+        void require_no_open_task() except +raise_stf_error
+        void finish(const Interrupt&) except +raise_stf_error
+        void discard() noexcept
+        void run(const Interrupt&) except +raise_stf_error
+        cbool idle() except +raise_stf_error
+        void release(const Interrupt&) except +raise_stf_error
+        void leave_behind() except +raise_stf_error
+        uint64_t graph() except +raise_stf_error
+        uint64_t executable() except +raise_stf_error
+        GraphDescription describe() except +raise_stf_error
+        uint64_t stream() except +raise_stf_error
 
 cdef extern from "cython/flow.hpp" namespace "stf_places" nogil:
     DataPlace host_place()

@@ -1,5 +1,7 @@
 # Tasks whose work is CUDA kernels.
 from libc.stdint cimport uint64_t
+from libcpp.list cimport list as linked_list
+from libcpp.string cimport string
 
 from stf_places._native.data cimport dep, logical_data
 from stf_places._native.state cimport ContextState
@@ -7,8 +9,11 @@ from stf_places._native.tasks cimport task
 
 cdef class cuda_kernel(task):
     cdef int pack(self, object value, Py_ssize_t number, size_t at, void* slot, void** address,
-                  list kept) except -1
-    cdef int pack_other(self, object value, Py_ssize_t number, void* slot, void** address, list kept) except -1
+                  linked_list[string]& wide) except -1
+    cdef int pack_other(self, object value, Py_ssize_t number, void* slot, void** address,
+                        linked_list[string]& wide) except -1
+    cdef int pack_rare(self, object value, Py_ssize_t number, void* slot, void** address,
+                       linked_list[string]& wide) except -1
     cdef uint64_t address_of_data(self, logical_data data, dep access, Py_ssize_t number, size_t at) except? 0
     cdef uint64_t address_of_array(self, object value, object interface, Py_ssize_t number) except? 0
     cdef object wrong_value(self, object value, Py_ssize_t number)

@@ -13,6 +13,7 @@ cdef class logical_data:
     cdef uint64_t source_key    # 0: no source
     cdef bint _token
     cdef bint _no_export
+    cdef uint64_t kept_in       # the last scope that keeps it, by number
     cdef readonly bint readonly
     cdef readonly tuple shape   # None for tokens
     cdef readonly object dtype  # None for tokens
@@ -20,12 +21,15 @@ cdef class logical_data:
     cdef str _symbol
     cdef object __weakref__
     cdef dep use(self, int access, data_place dplace)
+    cdef ContextState scope_for(self, str what)
 
 cdef class dep:
     cdef readonly logical_data data
     cdef readonly data_place dplace
     cdef int access             # 1 read, 2 write, 3 both
 
+# Data of a context around a scope live as long as the scope.
+cdef int keep_in(ContextState state, logical_data data) except -1
 # Bytes of an array; checks that the dtype can be moved as bytes.
 cdef size_t nbytes_of(tuple shape, object dtype) except? 0
 cdef object checked_dtype(object dtype)

@@ -1,11 +1,12 @@
 """Logical data: one value, any number of instances of it, and what tasks do with it."""
 
 import enum
-from typing import Any, final
+from typing import Any, SupportsFloat, SupportsIndex, final
 
 import numpy as np
 
 from stf_places._native.places import data_place
+from stf_places.flow.conditions import cond
 
 class AccessMode(enum.IntFlag):
     """Say what a task does with data."""
@@ -35,7 +36,8 @@ class logical_data:
     """Stand for a value that a context keeps where it is needed.
 
     Made by `context.logical_data`, `logical_data_empty`, `logical_data_full`, `logical_data_zeros`,
-    `logical_data_ones` and `context.token`. Compared by identity.
+    `logical_data_ones` and `context.token`. ``==`` and ``!=`` compare by identity; ``data < x``, ``<=``, ``>`` and
+    ``>=`` are `cond` of the data and a scalar, a term of a loop's condition.
 
     Notes
     -----
@@ -50,6 +52,8 @@ class logical_data:
     ...     data, data.read().mode
     (logical_data(shape=(2, 2), dtype=float64, symbol='u'), <AccessMode.READ: 1>)
     """
+
+    __array_ufunc__: None
 
     def read(self, dplace: data_place | None = None) -> dep:
         """Return the dependency of a task that reads the data.
@@ -94,6 +98,39 @@ class logical_data:
         TypeError
             If `dplace` is no data place.
         """
+    def push(self, mode: AccessMode | int, dplace: data_place | None = None) -> None:
+        """Take the data into the innermost scope before a task there uses them.
+
+        Tasks take what they use into their scope by themselves, on the data place of the first that does. This says it
+        beforehand: with `AccessMode.READ`, nothing in the scope may write the data, and each data place that reads them
+        has a copy of its own, which is not made again in each round of a loop or at each launch.
+
+        Parameters
+        ----------
+        mode : AccessMode
+            What the scope does: READ, WRITE (the value before it is not needed) or RW.
+        dplace : data_place, optional
+            Where they are for the scope: the memory of the current device by default.
+
+        Raises
+        ------
+        NotSupported
+            For data of a context without scopes.
+        TaskStateError
+            Outside of scopes, or where tasks of the scope have used the data in another way already.
+        ReadOnlyError
+            If the data are read-only and `mode` writes.
+        ValueError
+            If `mode` is none of these.
+        """
+    def set_read_only(self) -> None:
+        """Refuse all further writes, so that scopes may read the data on several places at once.
+
+        Raises
+        ------
+        NotSupported
+            For data of a context without scopes.
+        """
     def empty_like(self) -> logical_data:
         """Make data of the same shape and dtype without a value; a token makes a token.
 
@@ -134,6 +171,14 @@ class logical_data:
     @property
     def token(self) -> bool:
         """True if it only orders tasks and has no value."""
+    @property
+    def stackable(self) -> bool:
+        """True if its context is stackable, so that comparisons with it are conditions of loops."""
+    def __lt__(self, threshold: SupportsFloat | SupportsIndex) -> cond: ...
+    def __le__(self, threshold: SupportsFloat | SupportsIndex) -> cond: ...
+    def __gt__(self, threshold: SupportsFloat | SupportsIndex) -> cond: ...
+    def __ge__(self, threshold: SupportsFloat | SupportsIndex) -> cond: ...
+    def __hash__(self) -> int: ...
 
 def read(ld: logical_data, dplace: data_place | None = None) -> dep:
     """Return ``ld.read(dplace)``.

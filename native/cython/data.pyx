@@ -5,14 +5,15 @@ from libcpp.memory cimport shared_ptr
 from libcpp.string cimport string
 
 from stf_places._native.callbacks cimport HostCall, hand_over, make_call, release_call, take_back
-from stf_places._native.core cimport Context, DataOptions, HostFunction, host_place
+from stf_places._native.composites cimport bound_to
+from stf_places._native.core cimport Context, DataOptions, HostFunction, Mode, host_place, is_composite
 
 import enum
 import operator
 
 import numpy as np
 
-from stf_places.errors import ReadOnlyError
+from stf_places.errors import NotSupported, ReadOnlyError, TaskStateError
 
 
 class AccessMode(enum.IntFlag):
@@ -46,6 +47,9 @@ cdef class dep:
 @cython.final
 @cython.no_gc_clear
 cdef class logical_data:
+    # NumPy's scalars leave comparisons with data to the data.
+    __array_ufunc__ = None
+
     def __init__(self):
         raise TypeError(
             "logical data is made by a context: ctx.logical_data(array), ctx.logical_data_empty(shape), "
@@ -97,6 +101,39 @@ cdef class logical_data:
             return make_token(self.state, None)
         return make_empty(self.state, self.shape, self.dtype, None, self._no_export)
 
+    def push(self, mode, data_place dplace=None):
+        cdef ContextState head = self.scope_for("push()")
+        cdef int access = int(AccessMode(mode))
+        cdef Context* core
+        cdef DataPlace place
+        if not 1 <= access <= 3:
+            raise ValueError("push() takes what the scope does with the data: AccessMode.READ, WRITE or RW")
+        if access != 1 and self.readonly:
+            self.use(access, dplace)
+        if dplace is not None:
+            place = dplace.value
+            if self.nbytes and is_composite(place):
+                place = bound_to(dplace, self.shape, self.dtype.itemsize, self.state.runtime, self).value
+        core = head.value.get()
+        keep_in(head, self)
+        with nogil:
+            core.push(self.data[0], <Mode>access, place)
+
+    def set_read_only(self):
+        if not self.state.stackable:
+            raise NotSupported("set_read_only() is for data of a stackable_context: elsewhere use read()")
+        with nogil:
+            self.data.set_read_only()
+        self.readonly = True
+
+    cdef ContextState scope_for(self, str what):
+        cdef ContextState root = self.state if self.state.root is None else self.state.root
+        if not root.stackable:
+            raise NotSupported(f"{what} is for data of a stackable_context, in one of its scopes")
+        if root.inner is None:
+            raise TaskStateError(f"{what} belongs inside a scope: use it within `with ctx.graph_scope():`")
+        return root.inner
+
     def set_symbol(self, name):
         cdef string text = checked_name(name).encode()
         self.data.set_name(text)
@@ -105,6 +142,10 @@ cdef class logical_data:
     @property
     def symbol(self):
         return self._symbol
+
+    @property
+    def stackable(self):
+        return self.state.stackable
 
     @property
     def token(self):
@@ -122,6 +163,22 @@ cdef class logical_data:
                 result *= length
         return result
 
+    def __lt__(self, threshold):
+        return condition_of(self, "<", threshold)
+
+    def __le__(self, threshold):
+        return condition_of(self, "<=", threshold)
+
+    def __gt__(self, threshold):
+        return condition_of(self, ">", threshold)
+
+    def __ge__(self, threshold):
+        return condition_of(self, ">=", threshold)
+
+    # Without it, a class with comparisons has no hash; == and != are those of object as well.
+    def __hash__(self):
+        return object.__hash__(self)
+
     def __repr__(self):
         cdef list parts = ["token"] if self._token else [f"shape={self.shape}", f"dtype={self.dtype}"]
         if self._symbol is not None:
@@ -129,6 +186,18 @@ cdef class logical_data:
         if self.readonly:
             parts.append("readonly=True")
         return f"logical_data({', '.join(parts)})"
+
+
+cdef object condition_of(logical_data data, str op, object threshold):
+    from stf_places.flow.conditions import cond
+    return cond(data, op, threshold)
+
+
+cdef int keep_in(ContextState state, logical_data data) except -1:
+    if data.kept_in != state.number:
+        data.kept_in = state.number
+        state.keep(data)
+    return 0
 
 
 cdef logical_data data_of(object value, str verb):

@@ -2,10 +2,10 @@
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from stf_places._native.callbacks cimport (
-    HostCall, hand_over, make_call, release_call, run_and_release_call)
+    HostCall, hand_over, keep_call, make_call, release_call, run_and_release_call, run_call)
 from stf_places._native.core cimport (
     Context, Task, executes, is_affine, is_host)
-from stf_places._native.data cimport checked_name, dep
+from stf_places._native.data cimport checked_name, dep, keep_in
 from stf_places._native.runtime cimport Runtime
 from stf_places._native.signals cimport stf_python_interrupt
 from stf_places._native.tasks cimport add_dependency, wrong_argument
@@ -20,7 +20,7 @@ cdef int launch_on_host(ContextState state, tuple deps, object fn, object args, 
     if not callable(fn):
         raise TypeError(f"host_launch() needs fn=, a function to call: got {type(fn).__name__}")
     cdef tuple extra = positional(args)
-    fill_task(&task, deps, symbol)
+    fill_task(state, &task, deps, symbol)
     with nogil:
         context.open_callback(task, stf_python_interrupt())
     try:
@@ -36,12 +36,18 @@ cdef int launch_on_host(ContextState state, tuple deps, object fn, object args, 
 cdef int enqueue(Context* context, Runtime* runtime, Task* task, HostCall call) except -1:
     cdef void* argument = hand_over(call)
     cdef bint runs = executes(runtime[0])
-    if runs:
+    # What a scope calls, it calls at each launch; its context gives the call back.
+    cdef bint repeats = call.state.root is not None
+    if runs or repeats:
         call.state.calls.add(call)
     try:
         with nogil:
-            context.enqueue_callback(task[0], run_and_release_call if runs else release_call, release_call,
-                                     argument, stf_python_interrupt())
+            if repeats:
+                context.enqueue_callback(task[0], run_call if runs else keep_call, release_call, argument,
+                                         stf_python_interrupt())
+            else:
+                context.enqueue_callback(task[0], run_and_release_call if runs else release_call, release_call,
+                                         argument, stf_python_interrupt())
     except BaseException:
         call.state.calls.discard(call)
         raise
@@ -57,7 +63,7 @@ cdef tuple positional(object args):
     return tuple(args)
 
 
-cdef int fill_task(Task* task, tuple deps, object symbol) except -1:
+cdef int fill_task(ContextState state, Task* task, tuple deps, object symbol) except -1:
     cdef Py_ssize_t i, count = PyTuple_GET_SIZE(deps)
     cdef object argument
     cdef dep access
@@ -70,6 +76,7 @@ cdef int fill_task(Task* task, tuple deps, object symbol) except -1:
         if access.dplace is not None and not is_host(access.dplace.value) and not is_affine(access.dplace.value):
             raise ValueError(f"a host function works on host memory: got {access!r}; leave the data place out")
         add_dependency(task, access)
+        keep_in(state, access.data)
     if symbol is not None:
         task.symbol = checked_name(symbol).encode()
     return 0

@@ -14,6 +14,9 @@ cdef class ContextState:
         self.sources = {}
         self.errors = []
         self.calls = set()
+        self.levels = []
+        self.scopes = []
+        self.kept = []
 
     def __dealloc__(self):
         # The last owner of the C++ context waits for its work, callbacks included: never with the GIL.
@@ -26,6 +29,17 @@ cdef class ContextState:
         self.next_key += 1
         self.sources[key] = source
         return key
+
+    cdef ContextState head(self):
+        return self if self.inner is None else self.inner
+
+    cdef int keep(self, object data) except -1:
+        # Those around have taken it in as well.
+        cdef ContextState scope = self
+        while scope.root is not None:
+            scope.kept.append(data)
+            scope = scope.around
+        return 0
 
     cdef int raise_pending(self) except -1:
         if self.errors:

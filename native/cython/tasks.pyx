@@ -9,7 +9,7 @@ from stf_places._native.core cimport (
     Context, DataPlace, Dependency, Mode, PartAccess, TaskState, cpu_reaches, executes, is_composite, is_replicated,
     runs_on_host)
 from stf_places._native.composites cimport bound_to
-from stf_places._native.data cimport logical_data
+from stf_places._native.data cimport keep_in, logical_data
 from stf_places._native.grids cimport exec_place_grid
 from stf_places._native.places cimport DataKind, data_place
 from stf_places._native.signals cimport stf_python_interrupt
@@ -29,7 +29,7 @@ cdef class task:
         raise TypeError("a task is made by a context: ctx.task(place, data.read(), ...)")
 
     def __dealloc__(self):
-        if self.owner is None or self.value.state() != TaskState.open:
+        if self.owner is None or self.value.state() != TaskState.open or self.owner.value.get().closed():
             return
         try:
             warnings.warn(f"{self.label()} was never ended: use `with ctx.task(...)`, or call end()",
@@ -115,9 +115,9 @@ cdef class task:
         return True
 
     def index(self, logical_data data not None):
-        cdef size_t i
-        for i in range(self.value.dependencies.size()):
-            if self.value.dependencies[i].data == data.data:
+        cdef Py_ssize_t i
+        for i in range(<Py_ssize_t>self.value.dependencies.size()):
+            if self.dependency(i).data is data:
                 return i
         raise ValueError(f"{data!r} is no dependency of {self.label()}")
 
@@ -368,6 +368,7 @@ cdef int set_up(task result, ContextState state, tuple args, object symbol, str 
         argument = <object>PyTuple_GET_ITEM(args, i)
         if type(argument) is dep:
             add_dependency(&result.value, <dep>argument)
+            keep_in(state, (<dep>argument).data)
             if (<dep>argument).dplace is not None and is_replicated((<dep>argument).dplace.value):
                 result.replicates = True
         elif isinstance(argument, exec_place):

@@ -1,6 +1,6 @@
 // Random task programs, each in program order and in two chaos orders, against the sequential reference.
 //
-//   random_programs [--programs N] [--first SEED] [--program SEED] [--faults 1] [--graphs 1]
+//   random_programs [--programs N] [--first SEED] [--program SEED] [--faults 1] [--graphs 1] [--scopes 1]
 //
 // With --faults each program runs with one failing driver call in it.
 //
@@ -21,12 +21,17 @@ namespace {
 
 constexpr int chaos_orders = 2;
 
+const char* mode_option(Mode mode) {
+  if (mode == Mode::streams) return "";
+  return mode == Mode::graphs ? " --graphs 1" : " --scopes 1";
+}
+
 struct Request {
   std::uint64_t programs = 2000;
   std::uint64_t first = 1;
   bool verbose = false;
   bool faults = false;
-  bool graphs = false;
+  Mode mode = Mode::streams;
 };
 
 Fault fault_for(std::uint64_t seed, int order) {
@@ -45,7 +50,7 @@ bool passes(std::uint64_t seed, const Request& request) {
     options.chaos = order != 0;
     options.seed = seed + static_cast<std::uint64_t>(order);
     const Fault fault = request.faults ? fault_for(seed, order) : Fault{};
-    const std::string wrong = run(program, options, fault, request.graphs);
+    const std::string wrong = run(program, options, fault, request.mode);
     if (wrong.empty()) continue;
     std::printf("program %llu in %s", static_cast<unsigned long long>(seed),
                 order == 0 ? "program order" : ("chaos order " + std::to_string(order)).c_str());
@@ -68,7 +73,8 @@ Request parse(int count, char** arguments) {
     if (std::strcmp(arguments[i], "--programs") == 0) request.programs = value;
     if (std::strcmp(arguments[i], "--first") == 0) request.first = value;
     if (std::strcmp(arguments[i], "--faults") == 0) request.faults = value != 0;
-    if (std::strcmp(arguments[i], "--graphs") == 0) request.graphs = value != 0;
+    if (std::strcmp(arguments[i], "--graphs") == 0 && value != 0) request.mode = Mode::graphs;
+    if (std::strcmp(arguments[i], "--scopes") == 0 && value != 0) request.mode = Mode::scopes;
     if (std::strcmp(arguments[i], "--program") == 0) {
       request.first = value;
       request.programs = 1;
@@ -86,7 +92,7 @@ int main(int count, char** arguments) {
   for (std::uint64_t seed = request.first; seed < request.first + request.programs; ++seed) {
     if (passes(seed, request)) continue;
     std::printf("repeat with --program %llu%s%s\n", static_cast<unsigned long long>(seed),
-                request.faults ? " --faults 1" : "", request.graphs ? " --graphs 1" : "");
+                request.faults ? " --faults 1" : "", mode_option(request.mode));
     return expected_to_pass ? 1 : 0;
   }
   std::printf("%llu programs went well\n", static_cast<unsigned long long>(request.programs));

@@ -94,6 +94,11 @@ def test_random_programs_give_the_same_in_graphs(build, faults):
     assert "2000 programs went well" in build().run("random_programs", *arguments)
 
 
+def test_random_programs_give_the_same_in_scopes(build):
+    build().make("random_programs")
+    assert "2000 programs went well" in build().run("random_programs", "--programs", "2000", "--scopes", "1")
+
+
 @pytest.mark.parametrize("graphs", ["0", "1"])
 @pytest.mark.parametrize("target", PLANTED)
 def test_planted_mistakes_are_found(build, target, graphs):
@@ -115,6 +120,7 @@ def test_nothing_is_wrong_under_address_and_undefined_sanitizers(build):
     assert "went well" in checked.run(
         "random_programs", "--programs", "300", "--graphs", "1", "--faults", "1"
     )
+    assert "went well" in checked.run("random_programs", "--programs", "300", "--scopes", "1")
     assert "FAIL" not in checked.run("sim_memory_test")
 
 

@@ -1,5 +1,6 @@
 #include "random/run.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "core/context.hpp"
 #include "driver/sim/sim_driver.hpp"
 #include "random/reference.hpp"
+#include "random/scopes.hpp"
 
 namespace random_programs {
 
@@ -32,6 +34,7 @@ struct Call {
     compute(call->step, call->values, call->words);
   }
   static void release(void* argument) { delete static_cast<Call*>(argument); }
+  static void keep(void*) {}
   static void run_and_release(void* argument) {
     run(argument);
     release(argument);
@@ -40,17 +43,22 @@ struct Call {
 
 class Runner {
  public:
-  Runner(const Program& program, const stf_places::sim::Options& options, const Fault& fault, bool graphs)
-      : program_(program), reference_(program), fault_(fault), graphs_(graphs) {
-    stf_places::sim::make_sim_driver(program.machine, options, &driver_).check();
+  Runner(const Program& program, const stf_places::sim::Options& options, const Fault& fault, Mode mode)
+      : program_(program), reference_(program), fault_(fault), graphs_(mode == Mode::graphs) {
+    if (mode == Mode::scopes) scopes_ = std::make_unique<Scopes>(program.seed, reference_);
+    stf_places::sim::MachineSpec old = program.machine;
+    for (auto& device : old.devices) {
+      if (scopes_) device.memory *= 16;  // what a scope works on stays where it is
+    }
+    stf_places::sim::make_sim_driver(old, options, &driver_).check();
     runtime_ = std::make_shared<stf_places::Runtime>(
         driver_, stf_places::RuntimeSettings{program.sync_each_task, program.check_streams});
     pool_ = std::make_shared<stf_places::StreamPool>(runtime_);
     for (std::size_t i = 0; i < program.caller_stream.size(); ++i) {
       stf_places::ContextOptions how;
-      how.trace = program.trace && !graphs;
-      how.graph = graphs;
-      if (program.caller_stream[i]) {
+      how.trace = program.trace && mode == Mode::streams;
+      how.graph = graphs_;
+      if (program.caller_stream[i] && !scopes_) {
         how.has_stream = true;
         driver_->create_stream(runtime_->primary(0), 0, &how.stream).check();
       }
@@ -97,7 +105,36 @@ class Runner {
     compares_ = compared;
   }
 
+  // The context to record a step into, or its own.
+  std::shared_ptr<Context> target(const Step& step) {
+    const auto& own = contexts_[static_cast<std::size_t>(step.context)];
+    if (!scopes_) return own;
+    const bool on_host = step.exec.kind == stf_places::ExecPlace::Kind::host;
+    const bool task =
+        step.kind == Step::Kind::task && !step.refused && !step.fails && !on_host && step.nested.empty();
+    const bool fill = step.kind == Step::Kind::fill && !step.refused && !on_host && step.where.on_devices();
+    if (open_ == 0 && (task || fill || (step.kind == Step::Kind::callback && !step.refused)))
+      return scopes_->enter(own);
+    return own;
+  }
+
+  static bool poisons(const Step& step) {
+    return step.fails || std::any_of(step.nested.begin(), step.nested.end(), poisons);
+  }
+
+  // What has to find its values, or is not for scopes, comes outside of them.
+  void make_way(const Step& step) {
+    if (!scopes_ || open_ != 0 || step.kind == Step::Kind::create || step.kind == Step::Kind::set_current)
+      return;
+    if (step.kind == Step::Kind::drop || poisons(step))
+      scopes_->forget();  // what would work on data that are gone, or half-written
+    else if (target_ == contexts_[static_cast<std::size_t>(step.context)])
+      scopes_->close_all();
+  }
+
   void run(const Step& step) {
+    target_ = target(step);
+    make_way(step);
     switch (step.kind) {
       case Step::Kind::create:
         create(step.data);
@@ -128,6 +165,7 @@ class Runner {
         break;
     }
     if (step.nested.empty()) reference_.run(step);
+    if (scopes_ && target_ != contexts_[static_cast<std::size_t>(step.context)]) scopes_->note(step);
   }
 
   // The caller's own memory is there from the beginning, since a context leaves no room on purpose.
@@ -201,20 +239,25 @@ class Runner {
       refuse(step, task);
       return;
     }
+    const std::shared_ptr<Context> where = target_;
     if (graphs_) run_before(step);
-    context(step).start(task, {});
+    const bool records = where->recording();
+    where->start(task, {});
+    ++open_;
     if (!graphs_) {
       for (const Step& inner : step.nested) run_in_spite_of_fault(inner);
     }
+    --open_;
+    target_ = where;
     Call call = call_of(step, task);
     commit([&] {
       const bool on_host = step.exec.kind == stf_places::ExecPlace::Kind::host;
-      if (step.enqueued || (graphs_ && !on_host && !step.fails)) {
-        context(step).run_in(task, 0, Call::run, Call::release, new Call(call));
-      } else if (!graphs_ || on_host) {
+      if (step.enqueued || (records && !on_host && !step.fails)) {
+        where->run_in(task, 0, Call::run, Call::release, new Call(call));
+      } else if (!records || on_host) {
         (step.fails ? spoil : compute)(step, call.values, call.words);
       }
-      context(step).end(task, step.fails, {});
+      where->end(task, step.fails, {});
     });
     if (!step.nested.empty()) reference_.run(call.step);
   }
@@ -227,13 +270,18 @@ class Runner {
 
   void callback(const Step& step) {
     Task task = task_of(step);
-    context(step).open_callback(task, {});
+    target_->open_callback(task, {});
     auto* call = new Call(call_of(step, task));
-    commit([&] { context(step).enqueue_callback(task, Call::run_and_release, Call::release, call, {}); });
+    const bool repeats = scopes_ && target_->recording();
+    if (repeats) calls_.emplace_back(call);
+    commit([&] {
+      target_->enqueue_callback(task, repeats ? Call::run : Call::run_and_release,
+                                repeats ? Call::keep : Call::release, call, {});
+    });
   }
 
   void fill(const Step& step) {
-    commit([&] { context(step).fill(data(step.data), step.exec, step.where, &step.constant, step.width); });
+    commit([&] { target_->fill(data(step.data), step.exec, step.where, &step.constant, step.width); });
   }
 
   void read_back(const Step& step) {
@@ -258,6 +306,8 @@ class Runner {
   }
 
   void finish() {
+    if (scopes_) scopes_->forget();
+    target_.reset();
     for (std::size_t i = 0; i < contexts_.size(); ++i) {
       const int index = static_cast<int>(i);
       if (program_.drop_first) drop_all(index);
@@ -300,6 +350,7 @@ class Runner {
     for (std::size_t i = 0; i < addresses_.size(); ++i) {
       if (addresses_[i] != 0) stf_places::free_at(*runtime_, program_.data[i].source_place, addresses_[i], 0);
     }
+    scopes_.reset();
     pool_.reset();
     runtime_.reset();
     driver_->drain().check();
@@ -313,6 +364,7 @@ class Runner {
   Reference reference_;
   Fault fault_;
   bool graphs_;
+  int open_ = 0;  // tasks around the step
   bool struck_ = false;
   bool compares_ = true;  // whether the reference knows what the values are
   // Host memory must outlive what is still enqueued on the machine, so it comes before the driver.
@@ -322,6 +374,9 @@ class Runner {
   std::shared_ptr<stf_places::Runtime> runtime_;
   std::shared_ptr<stf_places::StreamPool> pool_;
   std::vector<std::shared_ptr<Context>> contexts_;
+  std::shared_ptr<Context> target_;
+  std::vector<std::unique_ptr<Call>> calls_;  // of scopes
+  std::unique_ptr<Scopes> scopes_;
   std::vector<stf_places::StreamHandle> caller_;
   std::vector<Data*> data_;
   int steps_ = 0;
@@ -330,9 +385,9 @@ class Runner {
 }  // namespace
 
 std::string run(const Program& program, const stf_places::sim::Options& options, const Fault& fault,
-                bool graphs) {
+                Mode mode) {
   try {
-    Runner(program, options, fault, graphs).run();
+    Runner(program, options, fault, mode).run();
   } catch (const std::exception& error) {
     return error.what();
   }

@@ -17,9 +17,13 @@ struct Fault {
   std::uint64_t nth = 1;
 };
 
-// What was wrong, "" when nothing was. `graphs`: in contexts with graphs, where bodies on devices are
-// enqueued and what stands within an open task comes before it, since nothing can be run there.
+// How a program is run. graphs: in contexts with graphs, where bodies on devices are enqueued and what stands
+// within an open task comes before it, since nothing can be run there. scopes: what can be recorded is, in
+// scopes that are opened and closed at random.
+enum class Mode { streams, graphs, scopes };
+
+// What was wrong, "" when nothing was.
 std::string run(const Program& program, const stf_places::sim::Options& options, const Fault& fault = {},
-                bool graphs = false);
+                Mode mode = Mode::streams);
 
 }  // namespace random_programs
