@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import shlex
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from benchmarks.compiled_cpp import Unavailable, load_library
 
 __all__ = ["CALLS", "Unavailable", "load", "measure"]
 
@@ -23,44 +20,15 @@ CALLS = (
 Entry = Callable[..., int]
 
 
-class Unavailable(Exception):
-    """Report why the raw calls cannot be timed here."""
-
-
-def compiler() -> list[str]:
-    """Return the system's C++ compiler: ``CXX``, or the first that is found.
-
-    Raises
-    ------
-    Unavailable
-        If there is none.
-    """
-    chosen = shlex.split(os.environ.get("CXX", ""))
-    for command in [chosen] if chosen else [["c++"], ["g++"], ["clang++"]]:
-        if shutil.which(command[0]):
-            return command
-    raise Unavailable(f"no C++ compiler here: looked for {shlex.join(chosen) or 'c++, g++, clang++'}")
-
-
 def load() -> Entry:
-    """Compile the C++ source in a temporary folder and load it.
+    """Compile the C++ source and load it.
 
     Raises
     ------
     Unavailable
         If there is no compiler, or it fails.
     """
-    command = compiler()
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder, "raw_driver.so")
-        options = ["-O2", "-std=c++17", "-shared", "-fPIC", str(SOURCE), "-o", str(library), "-ldl"]
-        try:
-            subprocess.run([*command, *options], capture_output=True, text=True, check=True, timeout=300)
-            entry = ctypes.CDLL(str(library)).raw_driver_measure
-        except subprocess.CalledProcessError as error:
-            raise Unavailable(f"{command[0]} failed: {error.stderr.strip().splitlines()[-1:]}") from error
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise Unavailable(f"{command[0]}: {error}") from error
+    entry = load_library(SOURCE).raw_driver_measure
     entry.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_double)]
     entry.restype = ctypes.c_int
     return entry

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: build, tests on the real driver, soak, memory checker, examples, benchmarks.
 # usage: tests/gpu/run_all.sh OUTPUT_FOLDER [step ...]
-# Steps: tests one_gpu soak memcheck racecheck heat task_overhead partitions bench_heat composite (default: all). Needs an
-# environment with the build requirements of pyproject.toml; prints a short table last. What needs two GPUs is left out
-# where there is one.
+# Steps: tests one_gpu soak memcheck racecheck heat task_overhead partitions bench_heat composite bench_graphs (default:
+# all). Needs an environment with the build requirements of pyproject.toml; prints a short table last. What needs two
+# GPUs is left out where there is one.
 set -u
 out=${1:?usage: tests/gpu/run_all.sh OUTPUT_FOLDER [step ...]}
 shift
-steps=" ${*:-tests one_gpu soak memcheck racecheck heat task_overhead partitions bench_heat composite} "
+steps=" ${*:-tests one_gpu soak memcheck racecheck heat task_overhead partitions bench_heat composite bench_graphs} "
 python=${PYTHON:-python3}
 pytest="$python -m pytest -q -m gpu -p no:cacheprovider -p no:benchmark"
 # Without Warp its tests cannot even be collected.
@@ -81,5 +81,9 @@ fi
 if wanted composite && [ "$gpus" -gt 1 ]; then
   step bench_composite "$python" -m benchmarks composite --machine cuda --json "$out/composite.json"
   tail -n 16 "$out/bench_composite.log" >> "$summary"
+fi
+if wanted bench_graphs; then
+  step bench_graphs "$python" -m benchmarks graphs --machine cuda --json "$out/graphs.json"
+  tail -n 90 "$out/bench_graphs.log" >> "$summary"
 fi
 cat "$summary"
