@@ -209,16 +209,15 @@ Data* Context::create(DataOptions options) {
   Entry entry(*this);
   if (options.source_place.kind == DataPlace::Kind::device)
     runtime_->check_device(options.source_place.device);
-  auto* data = new Data(this, std::move(options), ++data_number_);
-  const bool has_source = data->has_source();
-  if (has_source || data->token()) {
-    auto instance = std::make_unique<Instance>();
-    instance->place = has_source ? data->options_.source_place : DataPlace::host();
-    instance->address = data->options_.source;
-    instance->state = InstanceState::modified;
-    instance->is_source = true;
-    data->instances_.push_back(std::move(instance));
-  }
+  return make(std::move(options), ++data_number_);
+}
+
+Data* Context::make(DataOptions options, std::uint64_t number) {
+  auto* data = new Data(this, std::move(options), number);
+  if (data->has_source())
+    data->add_source(data->options_.source_place, data->options_.source);
+  else if (data->token())
+    data->add_source(DataPlace::host(), 0);
   data->slot_ = data_.size();
   data_.push_back(data);
   return data;

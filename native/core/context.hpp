@@ -176,6 +176,7 @@ class Context {
   bool drain_dropped(const Data* asked = nullptr);
   bool destroy(const Dropped& dropped);
   bool release_source(const Data& data, const Dropped& dropped);
+  Data* make(DataOptions options, std::uint64_t number);
   void detach(Data* data);
   void write_back(Data& data);
   void drain(const Interrupt& interrupt);

@@ -32,6 +32,16 @@ void Data::require_whole() const {
                                        " failed while writing it: overwrite it with write() first");
 }
 
+Instance& Data::add_source(const DataPlace& place, Address address) {
+  auto instance = std::make_unique<Instance>();
+  instance->place = place;
+  instance->address = address;
+  instance->state = InstanceState::modified;
+  instance->is_source = true;
+  instances_.push_back(std::move(instance));
+  return *instances_.back();
+}
+
 bool Data::has_value() const {
   for (const auto& instance : instances_) {
     if (instance->valid()) return true;

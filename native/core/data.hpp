@@ -81,6 +81,9 @@ class Data {
   Data(Context* context, DataOptions options, std::uint64_t number)
       : context_(context), options_(std::move(options)), number_(number) {}
 
+  // An instance in memory of somebody else's, with the value.
+  Instance& add_source(const DataPlace& place, Address address);
+
   Context* context_;  // null once the context is closed
   DataOptions options_;
   std::uint64_t number_;

@@ -91,14 +91,8 @@ GraphExecHandle Context::executable(GraphHandle graph) {
   return exec_;
 }
 
-// Leaves the executable to others. One that cannot rest is lost with its device.
-void Context::give_executable() {
-  const GraphExecHandle exec = std::exchange(exec_, 0);
-  if (runtime_->driver().rest_graph_exec(exec).ok())
-    pool_->execs().give(exec, exec_size_);
-  else
-    runtime_->driver().destroy_graph_exec(exec).ignore();
-}
+// Leaves the executable to others.
+void Context::give_executable() { pool_->execs().give(std::exchange(exec_, 0), exec_size_); }
 
 // Nodes of a graph that was launched mean nothing to the next one, whose launch comes behind it.
 void Context::forget_points() {

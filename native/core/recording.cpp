@@ -18,8 +18,13 @@ GraphExecHandle GraphExecs::take(Size size) {
   return exec;
 }
 
+// One that cannot rest is lost with its device.
 void GraphExecs::give(GraphExecHandle exec, Size size) {
   GraphExecHandle oldest = 0;
+  if (!runtime_->driver().rest_graph_exec(exec).ok()) {
+    runtime_->driver().destroy_graph_exec(exec).ignore();
+    return;
+  }
   {
     std::lock_guard lock(mutex_);
     kept_.push_back({exec, size});

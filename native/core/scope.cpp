@@ -125,18 +125,11 @@ Import& Scope::import(Data& outer, const DataPlace& place, bool read_only) {
     options.source = made->homes.front()->address;
     options.source_place = home;
   }
-  auto* inner = new Data(inner_.get(), std::move(options), outer.number_);
+  Data* inner = inner_->make(std::move(options), outer.number_);
   inner->poisoned_by_ = outer.poisoned_by_;
-  inner->slot_ = inner_->data_.size();
-  inner_->data_.push_back(inner);
+  if (!outer.has_value()) inner->instances_.front()->state = InstanceState::invalid;
   inner->import_ = made.get();
   made->inner = inner;
-  auto instance = std::make_unique<Instance>();
-  instance->place = home;
-  instance->address = made->homes.front()->address;
-  instance->state = outer.has_value() || outer.token() ? InstanceState::modified : InstanceState::invalid;
-  instance->is_source = true;
-  inner->instances_.push_back(std::move(instance));
   outer.inside_ = inner;
   imports_.push_back(std::move(made));
   return *imports_.back();
@@ -155,13 +148,8 @@ void Scope::add_home(Import& import, const DataPlace& place) {
   ++home.pins;
   import.homes.push_back(&home);
   if (import.inner == nullptr) return;
-  auto instance = std::make_unique<Instance>();
-  instance->place = place;
-  instance->address = home.address;
-  instance->state = InstanceState::shared;
-  instance->is_source = true;
+  import.inner->add_source(place, home.address).state = InstanceState::shared;
   import.inner->instances_.front()->state = InstanceState::shared;
-  import.inner->instances_.push_back(std::move(instance));
 }
 
 // From here on others may stand for the data around.
@@ -263,7 +251,7 @@ void Scope::release_pieces() {
   for (Piece& piece : pieces_) {
     if (piece.loop) piece.loop->release({});
     if (const GraphExecHandle exec = std::exchange(piece.exec, 0)) {
-      if (piece.size.tasks != 0 && driver.rest_graph_exec(exec).ok())
+      if (piece.size.tasks != 0)
         inner_->pool_->execs().give(exec, piece.size);
       else
         driver.destroy_graph_exec(exec).ignore();

@@ -22,14 +22,12 @@ std::string Scope::find_obstacle() const {
   if (version < loops_in_graphs)
     return "the driver is of CUDA " + version_text(version) + ", and loops in graphs come with 12.4";
   if (recording.obstacle() != nullptr) return recording.obstacle();
-  std::vector<ContextHandle> contexts = recording.contexts();
   for (const Piece& piece : pieces_) {
-    if (!piece.loop) continue;
-    if (!piece.loop->obstacle_.empty()) return "the host drives a loop in it: " + piece.loop->obstacle_;
-    for (ContextHandle one : piece.loop->inner_->recording_->contexts()) {
-      if (std::find(contexts.begin(), contexts.end(), one) == contexts.end()) contexts.push_back(one);
-    }
+    if (piece.loop && !piece.loop->obstacle_.empty())
+      return "the host drives a loop in it: " + piece.loop->obstacle_;
   }
+  // A loop in it has put its own context there (close_loop).
+  const std::vector<ContextHandle>& contexts = recording.contexts();
   if (contexts.empty()) return "its body has no work";
   if (contexts.size() > 1)
     return "its body has work on " + std::to_string(contexts.size()) +
@@ -236,11 +234,7 @@ void Scope::put_round(GraphHandle graph, std::vector<NodeHandle>& before) {
 // it before it begins.
 NodeHandle Scope::put_loop(GraphHandle graph, std::span<const NodeHandle> after, bool in_loop) {
   Driver& driver = inner_->runtime().driver();
-  std::vector<ContextHandle> contexts = inner_->recording_->contexts();
-  for (const Piece& piece : pieces_) {
-    if (piece.loop) contexts = piece.loop->inner_->recording_->contexts();
-  }
-  const ContextHandle context = contexts.front();
+  const ContextHandle context = inner_->recording_->contexts().front();
   ConditionHandle condition = condition_;
   if (condition == 0) driver.create_condition(graph, context, &condition).check();
   std::vector<NodeHandle> before(after.begin(), after.end());

@@ -239,8 +239,7 @@ void Tasks::open(Task& task, Body body, const Interrupt& interrupt) {
   if (context_.scopes_inside_ != 0 && (body == Body::work || body == Body::callback)) {
     throw Error(ErrorKind::task_state,
                 "the task was made before the scope that is open now: a task starts in the innermost scope, "
-                "so make it "
-                "there");
+                "so make it there");
   }
   task.state_ = Task::State::ended;  // whatever goes wrong below
   context_.interrupt_ = interrupt;

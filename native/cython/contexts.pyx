@@ -25,7 +25,7 @@ import weakref
 
 import numpy as np
 
-from stf_places.errors import ContextClosed, DeviceLost, NotSupported, TaskStateError, WrongContext
+from stf_places.errors import DeviceLost, NotSupported, TaskStateError, WrongContext
 
 cdef tuple FILL_WIDTHS = (1, 2, 4, 8, 16)
 
@@ -57,17 +57,13 @@ cdef class context:
         self.abandoned = weakref.finalize(self, finalize_forgotten, self.state)
 
     cdef int require_usable(self) except -1:
-        if self.state.value.get().closed():
-            raise ContextClosed("the context was finalized: make a new one")
-        return 0
+        return self.state.require_usable()
 
     # Where tasks go.
     cdef ContextState taking(self, str what):
-        if self.state.inner is not None:
-            return self.state.inner
-        if self.state.scopes_only:
+        if self.state.inner is None and self.state.scopes_only:
             raise TaskStateError(f"{what} of a task graph belongs into its recording: use it within `with graph:`")
-        return self.state
+        return self.state.head()
 
     cdef int require_no_scope(self, str what) except -1:
         if self.state.inner is not None:

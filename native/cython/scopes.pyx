@@ -17,7 +17,7 @@ from stf_places._native.state cimport ContextState
 
 import operator
 
-from stf_places.errors import ContextClosed, NotSupported, TaskStateError, WrongContext
+from stf_places.errors import NotSupported, TaskStateError, WrongContext
 
 cdef class Level:
     """What `with` opens and closes: a recording, or a part of one."""
@@ -33,7 +33,7 @@ cdef class Level:
         raise TypeError("scopes are made by a stackable_context: ctx.graph_scope(), while_loop() or repeat(count)")
 
     cdef int begin(self) except -1:
-        require_usable(self.root)
+        self.root.require_usable()
         if self.entered:
             raise TaskStateError(f"{self.what} is entered once: make a new one")
         self.open()
@@ -305,7 +305,7 @@ cdef class launchable_graph_scope(LaunchableGraph):
     def __enter__(self):
         if self.level is not None:
             raise TaskStateError("launchable_graph_scope() is entered once: make a new one")
-        require_usable(self.root)
+        self.root.require_usable()
         require_root(self.root, "launchable_graph_scope()")
         self.level = level_of(Level, self.root, "launchable_graph_scope()", True)
         self.level.begin()
@@ -355,12 +355,6 @@ cdef Level pushed(context owner, str what):
     if not owner.state.levels or type(owner.state.levels[-1]) is not Pushed:
         raise TaskStateError(f"{what} ends what push() began, which is not the innermost scope here")
     return owner.state.levels[-1]
-
-
-cdef int require_usable(ContextState root) except -1:
-    if root.value.get().closed():
-        raise ContextClosed("the context was finalized: make a new one")
-    return 0
 
 
 cdef int require_root(ContextState root, str what) except -1:

@@ -26,3 +26,4 @@ cdef class ContextState:
     cdef int keep(self, object data) except -1
     cdef uint64_t hold(self, object source)
     cdef int raise_pending(self) except -1
+    cdef int require_usable(self) except -1

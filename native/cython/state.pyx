@@ -5,6 +5,8 @@ from libcpp.utility cimport move
 
 from stf_places._native.core cimport Context
 
+from stf_places.errors import ContextClosed
+
 # Not cleared by the collector: data and tasks still need it while they are taken down. Its containers can be.
 @cython.final
 @cython.no_gc_clear
@@ -39,6 +41,11 @@ cdef class ContextState:
         while scope.root is not None:
             scope.kept.append(data)
             scope = scope.around
+        return 0
+
+    cdef int require_usable(self) except -1:
+        if self.value.get().closed():
+            raise ContextClosed("the context was finalized: make a new one")
         return 0
 
     cdef int raise_pending(self) except -1:
