@@ -7,8 +7,7 @@ from typing import Any
 
 from benchmarks.graphs.programs import expected, first_values, require_equal, steps
 from benchmarks.graphs.raw_driver import RawDriver
-from benchmarks.spin_kernels import wall_us
-from benchmarks.timing import collector_off
+from benchmarks.graphs.replays import replayed
 
 __all__ = ["NAME", "PeerReplay", "load"]
 
@@ -56,23 +55,16 @@ class PeerReplay:
         graph = self._peer.task_graph()
         data = [graph.context.logical_data(row) for row in values]
         plan = [(data[target], data[source]) for _, target, source in steps(self._tasks)]
-        with collector_off():
-            begin = wall_us()
-            with graph:
-                self._submit(graph.context, plan)
-            recorded = wall_us() - begin
-            for number in range(self._launches + 1):
-                begin = wall_us()
-                graph.launch()
-                submitted = wall_us()
-                self._raw.wait(int(graph.stream))
-                done = wall_us()
-                if number > 0:  # the first brings the arrays
-                    self.launch_us.append(submitted - begin)
-                    self.done_us.append(done - begin)
-        graph.finalize()
+        times = replayed(
+            graph,
+            lambda: self._submit(graph.context, plan),
+            self._launches,
+            lambda it: self._raw.wait(int(it)),
+        )
         require_equal(NAME, values, expected(*[self._tasks] * (self._launches + 1)))
-        return recorded / self._tasks
+        self.launch_us += times.submit_us
+        self.done_us += times.done_us
+        return times.record_us / self._tasks
 
     def close(self) -> None:
         """Do nothing: each recording ended its context."""

@@ -15,6 +15,7 @@ from benchmarks.graphs.programs import (
     first_values,
     require_equal,
 )
+from benchmarks.graphs.replays import replayed
 from benchmarks.spin_kernels import wall_us
 from benchmarks.timing import collector_off
 
@@ -189,23 +190,11 @@ class Replay:
         ctx = graph.context
         data = [ctx.logical_data(row) for row in values]
         plan = self._flow.plan(data, self._tasks)
-        with collector_off():
-            begin = wall_us()
-            with graph:
-                self._flow.submit(ctx, plan)
-            recorded = wall_us() - begin
-            for number in range(self._launches + 1):
-                begin = wall_us()
-                graph.launch()
-                submitted = wall_us()
-                self._wait(graph.stream)
-                done = wall_us()
-                if number > 0:  # the first brings the arrays
-                    self.launch_us.append(submitted - begin)
-                    self.done_us.append(done - begin)
-        graph.finalize()
+        times = replayed(graph, lambda: self._flow.submit(ctx, plan), self._launches, self._wait)
         require_equal(NAME, values, expected(*[self._tasks] * (self._launches + 1)))
-        return recorded / self._tasks
+        self.launch_us += times.submit_us
+        self.done_us += times.done_us
+        return times.record_us / self._tasks
 
     def close(self) -> None:
         """Do nothing: each recording ended its context."""
