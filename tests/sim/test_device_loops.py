@@ -8,18 +8,6 @@ import stf_places as stf
 from stf_places._native import runtime
 
 
-@pytest.fixture
-def work(machine):
-    with prepared(machine) as made:
-        yield made
-
-
-@pytest.fixture
-def ctx(work):
-    with stf.stackable_context() as made:
-        yield made
-
-
 class Tape:
     """Numbers on a device, of which each round takes the next: `value` is the one that was taken last."""
 

@@ -15,18 +15,6 @@ from stf_places._native import raw_graphs
 HOST = exec_place.host()
 
 
-@pytest.fixture
-def work(machine):
-    with prepared(machine) as made:
-        yield made
-
-
-@pytest.fixture
-def ctx(work):
-    with stf.stackable_context() as made:
-        yield made
-
-
 class Shared:
     """A graph of pop_prologue_shared()."""
 

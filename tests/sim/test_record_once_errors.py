@@ -9,18 +9,6 @@ from scope_work import Failed, on, prepared, recorded, stand_in
 import stf_places as stf
 
 
-@pytest.fixture
-def work(machine):
-    with prepared(machine) as made:
-        yield made
-
-
-@pytest.fixture
-def ctx(work):
-    with stf.stackable_context() as made:
-        yield made
-
-
 def test_a_graph_is_launched_at_the_root(ctx, work):
     x = ctx.logical_data_zeros(4)
     graph = recorded(ctx, lambda: work.add(ctx, on(0), x))

@@ -8,18 +8,6 @@ from stf_places import blocked, data_place, exec_place_grid, partition
 from stf_places._native import raw_graphs, runtime
 
 
-@pytest.fixture
-def work(machine):
-    with prepared(machine) as made:
-        yield made
-
-
-@pytest.fixture
-def ctx(work):
-    with stf.stackable_context() as made:
-        yield made
-
-
 def independent(ctx, work, count=12):
     """Record tasks without anything in common, more than a place has streams, and one behind two of them."""
     data = [ctx.logical_data_full(4, 0.0, exec_place=on(0)) for _ in range(count)]

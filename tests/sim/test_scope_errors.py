@@ -12,18 +12,6 @@ from stf_places import AccessMode, exec_place
 HOST = exec_place.host()
 
 
-@pytest.fixture
-def work(machine):
-    with prepared(machine) as made:
-        yield made
-
-
-@pytest.fixture
-def ctx(work):
-    with stf.stackable_context() as made:
-        yield made
-
-
 SCOPES = {
     "graph_scope": lambda ctx: ctx.graph_scope(),
     "repeat": lambda ctx: ctx.repeat(2),

@@ -17,13 +17,6 @@ from scope_work import Failed, on, prepared, recorded
 import stf_places as stf
 from stf_places._native import raw_graphs
 
-
-@pytest.fixture
-def work(machine):
-    with prepared(machine) as made:
-        yield made
-
-
 PRELUDE = """
 import os, signal, sys
 import numpy as np

@@ -13,18 +13,6 @@ from stf_places.machines import Machine, specs
 HOST = exec_place.host()
 
 
-@pytest.fixture
-def work(machine):
-    with prepared(machine) as made:
-        yield made
-
-
-@pytest.fixture
-def ctx(work):
-    with stf.stackable_context() as made:
-        yield made
-
-
 class Root:
     """Stand for no scope at all."""
 

@@ -5,7 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
-from scope_work import Failed, on, prepared, recorded
+from scope_work import Failed, on, recorded
 
 import stf_places as stf
 from stf_places import AccessMode, blocked, data_place, exec_place, exec_place_grid, partition
@@ -13,18 +13,6 @@ from stf_places import AccessMode, blocked, data_place, exec_place, exec_place_g
 HOST = exec_place.host()
 LINE = partition(blocked("x"))
 READ, WRITE, RW = AccessMode.READ, AccessMode.WRITE, AccessMode.RW
-
-
-@pytest.fixture
-def work(machine):
-    with prepared(machine) as made:
-        yield made
-
-
-@pytest.fixture
-def ctx(work):
-    with stf.stackable_context() as made:
-        yield made
 
 
 def pair():

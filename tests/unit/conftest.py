@@ -63,3 +63,16 @@ def run(fake_libcuda):
         return done.stdout
 
     return start
+
+
+@pytest.fixture
+def look(run, tmp_path, request):
+    """Return a function that runs a program behind its module's PRELUDE; it gives the output and the calls made."""
+
+    def start(program, **settings):
+        log = tmp_path / "log"
+        log.unlink(missing_ok=True)
+        out = run(request.module.PRELUDE + program, FAKE_LOG=str(log), **settings)
+        return out, [line[1:] for line in log.read_text().splitlines() if line.startswith("!")]
+
+    return start

@@ -57,19 +57,6 @@ cuGraphInstantiateWithFlags cuGraphExecUpdate cuGraphLaunch cuGraphExecDestroy c
 """.split()
 
 
-@pytest.fixture
-def look(run, tmp_path):
-    """Return a function that runs a program and returns what it printed and the calls that it made."""
-
-    def start(program, **settings):
-        log = tmp_path / "log"
-        log.unlink(missing_ok=True)
-        out = run(PRELUDE + program, FAKE_LOG=str(log), **settings)
-        return out, [line[1:] for line in log.read_text().splitlines() if line.startswith("!")]
-
-    return start
-
-
 @pytest.mark.parametrize("last_first", ["0", "1"])
 def test_the_whole_contract_on_the_stand_in(run, last_first):
     options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "cuda", CONTRACT]

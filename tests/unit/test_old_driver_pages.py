@@ -30,19 +30,6 @@ CALLS = [
 ]
 
 
-@pytest.fixture
-def look(run, tmp_path):
-    """Return a function that runs a program and returns what it printed and the calls that it made."""
-
-    def start(program, **settings):
-        log = tmp_path / "log"
-        log.unlink(missing_ok=True)
-        out = run(PRELUDE + program, FAKE_LOG=str(log), **settings)
-        return out, [line[1:] for line in log.read_text().splitlines() if line.startswith("!")]
-
-    return start
-
-
 def test_a_range_over_two_devices(look):
     out, calls = look(
         MAPPED

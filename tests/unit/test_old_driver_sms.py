@@ -14,19 +14,6 @@ NEW = {"FAKE_VERSION": "13010"}
 MADE = ("cuGreenCtxCreate", "cuDevicePrimaryCtxRetain")
 
 
-@pytest.fixture
-def look(run, tmp_path):
-    """Return a function that runs a program and returns what it printed and the calls that it made."""
-
-    def start(program, **settings):
-        log = tmp_path / "log"
-        log.unlink(missing_ok=True)
-        out = run(PRELUDE + program, FAKE_LOG=str(log), **settings)
-        return out, [line[1:] for line in log.read_text().splitlines() if line.startswith("!")]
-
-    return start
-
-
 def test_a_driver_of_12_4_has_no_green_contexts_and_works(look):
     out, calls = look(
         """
